@@ -18,7 +18,9 @@ MODULES = {
     "test_cursors",
     "test_definitions",
     "test_fan_out",
+    "test_feed",
     "test_lists",
+    "test_overview",
     "test_bulk_commands",
     "test_reviews",
     "test_starts",
@@ -35,6 +37,8 @@ EXCEPT = {
     "test_keys_are_a_tenants_own": _TENANT,
     "test_a_key_is_free_again_when_its_execution_is_pruned": "pruning is done where the database is",
     "test_a_list_pages_on_by_itself": "starts go over several connections, and arrive in any order",
+    "test_changes_of_other_tenants_are_not_in_the_feed": _TENANT,
+    "test_an_overview_is_of_one_tenant": _TENANT,
     "test_newest_first_goes_on_where_a_page_ends": "hundreds of requests in a row: tests/service/test_lists.py",
 }
 

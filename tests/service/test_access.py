@@ -51,6 +51,8 @@ MAY: dict[str, set[str]] = {
     "POST /v1/executions/{id}/steps/{step_id}:retry": {"operator", "admin"},
     "POST /v1/executions/{id}/steps/{step_id}:approve": {"approver", "admin"},
     "POST /v1/executions/{id}/steps/{step_id}:reject": {"approver", "admin"},
+    "GET /v1/overview": READERS,
+    "GET /v1/feed": READERS,
     "GET /v1/reviews": READERS,
     "GET /v1/reviews/{id}": READERS,
     "POST /v1/reviews/{id}:resolve": {"approver", "admin"},
@@ -163,6 +165,8 @@ async def ask(client: httpx2.AsyncClient, operation: str, things: Things) -> htt
     method, template = operation.split(" ")
     body = BODIES.get(operation, {} if method != "GET" else None)
     params = {"id": things.waiting} if template.endswith(":statuses") else None
+    if template == "/v1/feed":
+        params = {"follow": "false"}
     return await client.request(method, things.path(template), json=body, params=params)
 
 

@@ -138,6 +138,10 @@ async def test_each_example_can_be_sent_and_is_answered_as_it_says(make_site: Ma
     await shown("get_review", id=review["id"])
     stream = story.operations["stream_events"][2]["responses"]["200"]["content"]["text/event-stream"]["example"]
     assert steady(stream) in steady((await acme.get(f"/v1/executions/{id}/events?follow=false")).text)
+    await shown("get_overview")
+    feed = story.operations["stream_feed"][2]["responses"]["200"]["content"]["text/event-stream"]["example"]
+    watched = (await acme.get(f"/v1/feed?follow=false&watch={id}:1")).text
+    assert steady(feed.partition("\n\n")[0]) in steady(watched)
     await shown("pause_execution", id=id)
     await shown("resume_execution", id=id)
     await shown("send_signal", id=id, name="paid")

@@ -9,6 +9,7 @@ from tenuto.runtime.port import (
     AuditLog,
     Commands,
     Executions,
+    Feed,
     Lifecycle,
     Limits,
     Operations,
@@ -59,4 +60,5 @@ class Backend:
     audit: AuditLog
     identity: Identity
     operations: Operations
+    feed: Feed
     notices: Notices | None  # None: no handlers run here

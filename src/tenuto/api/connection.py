@@ -111,6 +111,7 @@ def _local(runtime: Runtime, environment: Environment, telemetry: "Telemetry | N
         audit=runtime.audit,
         identity=LocalIdentity(runtime.operations, environment.now_ms),
         operations=runtime.operations,
+        feed=runtime.feed,
         notices=runtime.notices,
     )
 
@@ -128,6 +129,7 @@ def _remote(client: ServiceClient) -> Backend:
         audit=client.audit,
         identity=client.identity,
         operations=client.operations,
+        feed=client.feed,
         notices=None,
     )
 

@@ -1,6 +1,6 @@
 """The part of `Engine` that lists and counts."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
 from typing import Any, Literal, TypedDict, TypeVar, get_args
@@ -15,9 +15,12 @@ from tenuto.runtime.shared.reviews import dead_letter_document, review_document
 from tenuto.storage.reviews import ReviewsWanted
 from tenuto.values.names import check_one_of
 from tenuto.views import DeadLetterRow, ExecutionSummary, ReviewRow, WorkerRow
+from tenuto.views.feed import FeedChunk, FeedDocument
+from tenuto.views.overview import OverviewDocument
 from tenuto.views.pages import Page
 
 from .context import EngineContext
+from .feed import feed_chunks, feed_documents
 from .handle import Handle
 from .lists import Lists
 
@@ -136,6 +139,30 @@ class EngineQueries:
         wanted = Filter(tenant=self._context.scope.tenant, definition=definition, correlation_id=correlation_id)
         counts = await self._context.backend.executions.count(wanted, group_by)
         return _by_plain_name(counts) if group_by == "definition" and self._context.scope.tenant is not None else counts
+
+    async def overview(self) -> OverviewDocument:
+        """Returns figures of the tenant: executions by status, open reviews and dead letters, workers, queues.
+
+        Calls at the same time share one computation. Counts stop at `counted_to`.
+        """
+        scope = self._context.scope
+        scope.require("executions:read")
+        found = await self._context.backend.feed.overview(scope.tenant)
+        return found if scope.is_deployment else {**found, "workers": None}
+
+    async def feed(self, *, watch: Iterable[str] = (), after: str | None = None) -> AsyncIterator[FeedDocument]:
+        """Yields status changes of the tenant's executions as they happen, and all events of those in `watch`.
+
+        `watch` takes up to 20 ids, or `ID:SEQ` for the events after event number SEQ. `after` is the `id` of an event
+        that you have seen: the feed continues there. After `reset`, changes were missed: read the lists again. Several
+        changes of an execution may be one event, and an event may be repeated: compare `seq`.
+        """
+        async for document in feed_documents(self._context, watch, after):
+            yield document
+
+    def feed_chunks(self, watch: Iterable[str] = (), after: str | None = None) -> AsyncIterator[FeedChunk]:
+        """Returns the feed for a server: encoded once for all its viewers. The first chunk says where it begins."""
+        return feed_chunks(self._context, watch, after)
 
     async def reviews(
         self, *, kind: ReviewKind | None = None, definition: str | None = None, execution_id: str | None = None

@@ -11,6 +11,7 @@ from .audit_log import RemoteAuditLog
 from .commands import RemoteCommands
 from .definitions import RemoteCatalog, RemotePrograms
 from .executions import RemoteExecutions
+from .feed import RemoteFeed
 from .identity import RemoteIdentity
 from .limits import RemoteAdmission, RemoteLimits
 from .operations import RemoteOperations
@@ -38,6 +39,7 @@ class ServiceClient:
         self.audit = RemoteAuditLog(transport)
         self.identity = RemoteIdentity(transport)
         self.operations = RemoteOperations(transport)
+        self.feed = RemoteFeed(transport)
 
     async def open(self) -> None:
         """Opens the connection pool. The first request shows whether the service is available."""

@@ -1,8 +1,8 @@
 """Reads the events of an execution from the service's event stream."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from typing import Any, Final
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final, get_args
 
 import httpx2
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from tenuto.errors import NotSupported, RateExceeded
 from tenuto.kernel.events import Entry
 from tenuto.views import EventDocument, entry_of
+from tenuto.views.feed import FeedChunk, FeedEvent, FeedKind
 
 from .transport import Transport, lost, quoted
 
@@ -32,29 +33,58 @@ async def followed(transport: Transport, execution_id: str, after: int) -> Async
         yield document
 
 
+async def fed(transport: Transport, watched: Mapping[str, int | None], after: str | None) -> AsyncIterator[FeedChunk]:
+    """Yields the events of the feed one by one. A broken stream is resumed where it stopped."""
+    params = {"watch": [id if seq is None else f"{id}:{seq}" for id, seq in watched.items()]}
+    stream = _Stream(transport, "/v1/feed", params, after or "")
+    async for event in stream.events():
+        stream.reached = event.id or stream.reached
+        kind: Any = event.event
+        document = msgspec.json.decode(event.data or "null")
+        about = "" if document is None else document["execution_id"]
+        events = [FeedEvent(kind, about, event.data.encode())] if kind in get_args(FeedKind) else []
+        yield FeedChunk(stream.reached, events)
+
+
 async def _events(transport: Transport, execution_id: str, after: int, *, follow: bool) -> AsyncIterator[EventDocument]:
-    path = f"/v1/executions/{quoted(execution_id)}/events"
     params = {} if follow else {"follow": "false"}
-    failures, delay = 0, FIRST_DELAY
-    while True:
-        why: Exception | None = None
-        try:
-            async with transport.stream(path, params, {"Last-Event-ID": str(after)}) as events:
-                async for event in events:
-                    if event.event == "end":
-                        return
-                    document: Any = msgspec.json.decode(event.data)
-                    after, failures, delay = document["seq"], 0, FIRST_DELAY
-                    yield document
-        except httpx2.TransportError as error:
-            why = lost(error, transport.address)
-        except RateExceeded as error:
-            why, delay = error, max(delay, error.retry_after)
-        failures += 1
-        if why is not None and failures == MAX_FAILURES:
-            raise why
-        await asyncio.sleep(delay)
-        delay = min(2 * delay, LONGEST_DELAY)
+    stream = _Stream(transport, f"/v1/executions/{quoted(execution_id)}/events", params, str(after))
+    async for event in stream.events():
+        if event.event == "end":
+            return
+        document: Any = msgspec.json.decode(event.data)
+        stream.reached = str(document["seq"])
+        yield document
+
+
+class _Stream:
+    """A stream that is opened again when it breaks or ends. `reached` is the id of the last event."""
+
+    def __init__(self, transport: Transport, path: str, params: Mapping[str, Any], reached: str) -> None:
+        self._transport = transport
+        self._path = path
+        self._params = params
+        self.reached = reached
+
+    async def events(self) -> AsyncIterator[httpx2.ServerSentEvent]:
+        failures, delay = 0, FIRST_DELAY
+        while True:
+            why: Exception | None = None
+            headers = {"Last-Event-ID": self.reached} if self.reached else {}
+            try:
+                async with self._transport.stream(self._path, self._params, headers) as events:
+                    async for event in events:
+                        failures, delay = 0, FIRST_DELAY
+                        yield event
+            except httpx2.TransportError as error:
+                why = lost(error, self._transport.address)
+            except RateExceeded as error:
+                why, delay = error, max(delay, error.retry_after)
+            failures += 1
+            if why is not None and failures == MAX_FAILURES:
+                raise why
+            await asyncio.sleep(delay)
+            delay = min(2 * delay, LONGEST_DELAY)
 
 
 def entry(document: EventDocument) -> Entry:

@@ -9,7 +9,7 @@ The parts that need only a store are in `runtime.shared`. The HTTP client implem
 Reads raise `NotFound` for an object that does not exist or belongs to another tenant. `tenant` None means all tenants.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Literal, Protocol
 
@@ -40,6 +40,8 @@ from tenuto.views import (
     Until,
     WorkerRow,
 )
+from tenuto.views.feed import FeedChunk
+from tenuto.views.overview import OverviewDocument
 from tenuto.views.pages import Page
 from tenuto.views.projections import AuditRow
 from tenuto.views.reading import Reading
@@ -216,6 +218,21 @@ class Operations(Protocol):
         """Removes executions that ended longer ago than this, except those that wait for a person."""
 
 
+class Feed(Protocol):
+    """What happens now to all executions of a tenant."""
+
+    async def overview(self, tenant: str | None) -> OverviewDocument:
+        """Figures of a tenant, or of all: computed once for all who ask at the same time."""
+
+    def follow(
+        self, tenant: str | None, watched: Mapping[str, int | None], after: str | None
+    ) -> AsyncIterator[FeedChunk]:
+        """Yields status changes, and the events of executions that are watched, each after an event. None: the last.
+
+        `after` is the id of a chunk that was received before. The first chunk tells where the feed begins.
+        """
+
+
 class Runtime(Lifecycle, Commands, Protocol):
     """Runs executions. Everything else that it can do belongs to a part of its own."""
 
@@ -239,6 +256,9 @@ class Runtime(Lifecycle, Commands, Protocol):
 
     @property
     def operations(self) -> Operations: ...
+
+    @property
+    def feed(self) -> Feed: ...
 
     @property
     def notices(self) -> Notices:

@@ -30,9 +30,16 @@ class BacklogRow(Struct, frozen=True):
     oldest: int | None = None
 
 
+COUNTED = 10_000  # counts of the overview stop here, so that they cost the same in a large database
+
+
 class Operations(Protocol):
     async def sessions(self) -> list[SessionRow]:
         """Sessions that have not ended, oldest first."""
 
     async def backlog(self) -> list[BacklogRow]:
         """What waits, and for how long. Reads partial indexes only, so it is cheap enough to poll."""
+
+    async def overview(self, tenant: str | None) -> list[BacklogRow]:
+        """Figures of one tenant, or of all: `executions` by status and open `reviews` by kind, `COUNTED` at most each,
+        `due`, since when the oldest execution has waited for a worker, `tasks` by queue, and `now`."""

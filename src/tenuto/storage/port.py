@@ -82,6 +82,7 @@ from .sessions import SESSIONS_KEPT_MS as SESSIONS_KEPT_MS
 from .sessions import Renewal as Renewal
 from .sessions import Sessions as Sessions
 from .sessions import renewal_s as renewal_s
+from .status_changes import StatusChanges
 from .tasks import TaskStore
 
 
@@ -218,6 +219,10 @@ class Store(Protocol):
     @property
     def operations(self) -> Operations:
         """Figures about the running system."""
+
+    @property
+    def status_changes(self) -> StatusChanges:
+        """Status changes of executions, for the feed."""
 
     @property
     def limits(self) -> LimitStore:

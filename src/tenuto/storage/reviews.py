@@ -36,6 +36,7 @@ class ReviewsWanted(Struct, frozen=True, kw_only=True):
     before: int | None = None
 
 
+NEVER = 2**63 - 1  # due, of what has no deadline
 _COLUMNS = ", ".join(StoredReview.__struct_fields__)
 
 
@@ -46,6 +47,15 @@ class SqlReviews:
     async def find(self, id: str) -> StoredReview | None:
         rows = await self._sql.fetch(f"SELECT {_COLUMNS} FROM reviews WHERE id = $1", (id,))
         return _row(rows[0]) if rows else None
+
+    async def soonest(self, tenant: str | None, limit: int) -> list[StoredReview]:
+        """What waits for a decision, the soonest due first."""
+        of, values = ("", ()) if tenant is None else ("tenant = $1 AND", (tenant,))
+        query = (
+            f"SELECT {_COLUMNS} FROM reviews WHERE {of} resolution IS NULL AND kind <> 'dead_letter' "
+            f"ORDER BY coalesce(due_at, {NEVER}), id LIMIT {int(limit)}"
+        )
+        return [_row(row) for row in await self._sql.fetch(query, values)]
 
     async def page(self, wanted: ReviewsWanted, after: str | None, limit: int) -> list[StoredReview]:
         return [_row(row) for row in await self._sql.fetch(*page_query(wanted, after, limit))]

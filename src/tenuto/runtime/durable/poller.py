@@ -7,6 +7,7 @@ from time import monotonic
 from tenuto.runtime.executor.worker import Worker
 from tenuto.runtime.supervision import supervised
 from tenuto.storage.port import EVERYTHING, NEWS, WORK, Hints, Store, mail_for
+from tenuto.storage.status_changes import KEPT_MS
 from tenuto.values.jitter import spread
 
 from .audit_sealer import AuditSealer
@@ -22,6 +23,7 @@ from .wakeups import Wakeups
 from .watcher import Watcher
 
 REAP_SECONDS = 1.0  # between looks for expired sessions
+FORGET_SECONDS = 30.0  # between deletions of old status changes
 
 
 class Poller:
@@ -53,11 +55,13 @@ class Poller:
         self._task_worker = tasks
         self._watcher = watcher
         self._reap_at = 0.0
+        self._forget_at = 0.0
         self._upkeep = (
             ("Ending sessions that are over", self._reap),
             ("Publishing definitions", cache.publish_provided),
             ("Reading the catalog", cache.refresh),
             ("Sealing the audit", sealing.look),
+            ("Deleting old status changes", self._forget_changes),
         )
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -139,3 +143,8 @@ class Poller:
             if reaped:
                 self._store.notify(WORK)
             await self._task_worker.sweep(at_once=reaped > 0)
+
+    async def _forget_changes(self) -> None:
+        if (now := monotonic()) >= self._forget_at:
+            self._forget_at = now + spread(FORGET_SECONDS, 0.5, 1.5)
+            await self._store.status_changes.forget(self._worker.now() - KEPT_MS)

@@ -1,7 +1,7 @@
 """Reads executions: those held here once their decisions are committed, all others from the store."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -18,6 +18,7 @@ from tenuto.runtime.executor.held_execution import Record
 from tenuto.runtime.executor.worker import Worker
 from tenuto.runtime.shared.executions import Summary
 from tenuto.runtime.shared.filters import Filter
+from tenuto.runtime.shared.overview import Figures
 from tenuto.runtime.shared.pages import id_at
 from tenuto.storage.port import ExecutionRow, Executions, Loaded, Store
 from tenuto.storage.reviews import ReviewsWanted, StoredReview
@@ -198,6 +199,14 @@ class Reader:
             bodies = await seen.executions.bodies(execution_id, after + 1, LAST_SEQ)
         return [entry for body in bodies for entry in decode_entries(body) if entry.seq > after]
 
+    async def tails(self, after: Mapping[str, int]) -> dict[str, list[Entry]]:
+        """The entries of several executions after these numbers."""
+        found = await self._store.executions.tails(after)
+        return {
+            id: [entry for body in bodies for entry in decode_entries(body) if entry.seq > after[id]]
+            for id, bodies in found.items()
+        }
+
     async def wait(self, tenant: str | None, execution_id: str, until: Until, timeout_ms: int | None) -> Reading:
         loop = asyncio.get_running_loop()
         deadline = None if timeout_ms is None else loop.time() + timeout_ms / 1_000
@@ -245,3 +254,9 @@ class Reader:
 
     async def review_row(self, tenant: str | None, id: str) -> StoredReview | None:
         return await self._store.for_tenant(tenant).reviews.find(id)
+
+    async def figures(self, tenant: str | None, soonest: int) -> Figures:
+        """What the overview of a tenant is made from."""
+        rows = await self._store.operations.overview(tenant)
+        reviews = await self._store.reviews.soonest(tenant, soonest)
+        return Figures(rows, reviews, [each.queues for each in await self._store.tasks.serving()])

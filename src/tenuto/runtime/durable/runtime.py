@@ -28,9 +28,11 @@ from tenuto.runtime.shared.executions import ExecutionReads
 from tenuto.runtime.shared.limits import StoredLimits
 from tenuto.runtime.shared.operations import StoredOperations
 from tenuto.runtime.shared.outbox_relay import Relay
+from tenuto.runtime.shared.overview import Overviews
 from tenuto.runtime.shared.retention import keep_pruning
 from tenuto.runtime.shared.reviews import StoredReviews
 from tenuto.runtime.shared.single_flight import SingleFlight
+from tenuto.runtime.shared.status_feed import StatusFeed
 from tenuto.runtime.supervision import supervised
 from tenuto.runtime.vitals import Vitals
 from tenuto.storage.notices import Notices
@@ -248,6 +250,8 @@ class DurableRuntime:
         self.programs: Programs = self._cache
         self.executions = ExecutionReads(self._reader)
         self.reviews = StoredReviews(self._reader, lambda: store.registry, now)
+        overviews = Overviews(self._reader.figures, self.reviews.with_requests)
+        self.feed = StatusFeed(store.status_changes, self._reader, overviews)
         self.admission: Admission = self._admission
         self.limits = StoredLimits(store.limits, self._permits.changed, self._admission.forget)
         self.audit = RegistryAuditLog(self.operations.registry_of)
@@ -325,6 +329,7 @@ class DurableRuntime:
             held.close()
             worker.close()
             self._watcher.close()
+            self.feed.close()
             await self._store.close()
             return
         current = self._current
@@ -359,6 +364,7 @@ class DurableRuntime:
             held.close()
             worker.close()
             self._watcher.close()
+            self.feed.close()
             current.session.stop()
         with suppress(StorageError, TimeoutError):  # else others find the session expired
             async with asyncio.timeout(CLOSING_SECONDS):

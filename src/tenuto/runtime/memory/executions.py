@@ -29,6 +29,8 @@ from tenuto.runtime.shared.outbox_relay import Relay
 from tenuto.runtime.start_request import StartRequest, Submitted, key_conflict
 from tenuto.storage.memory.outbox import MemoryOutbox
 from tenuto.storage.memory.registry import MemoryRegistry
+from tenuto.storage.memory.status_changes import MemoryStatusChanges
+from tenuto.storage.status_changes import StatusChange
 from tenuto.views import Waiting, finished_at
 from tenuto.views.messages import Announced
 from tenuto.views.projections import audit
@@ -63,6 +65,7 @@ class MemoryExecutions:
         self.records: dict[str, Record] = {}
         self.in_order: list[Record] = []
         self.audited_in: MemoryRegistry | None = None
+        self.status_changes = MemoryStatusChanges()
         self._by_key: dict[tuple[str, str], tuple[str, str]] = {}
         self._keys = ConcurrencyKeys()
         self._timer = WakeTimer(worker.environment, self.records, self._wake)
@@ -162,6 +165,8 @@ class MemoryExecutions:
             record.fail(error)
             raise
         if decision.entries:
+            if state.status != record.kept_status:
+                self._note_status(record)
             if self.audited_in is not None:
                 for row in audit(state, decision.entries, record.history[0].actor):
                     self.audited_in.note_now(row)
@@ -175,6 +180,22 @@ class MemoryExecutions:
         if record.waiters and (state.finished is not None or state.reviews):
             record.answer_waiters()
         return decision.answer
+
+    def _note_status(self, record: Record) -> None:
+        state, started = record.state, record.payloads.started
+        record.kept_status = state.status
+        change = StatusChange(
+            id=state.id,
+            tenant=state.tenant,
+            definition=started.definition,
+            version=started.version,
+            status=state.status,
+            seq=state.seq,
+            created_at=record.history[0].at,
+            ended_at=finished_at(state, record.history),
+            error_class="" if state.failure is None else state.failure.error_class,
+        )
+        self.status_changes.add(state.at, change)
 
     def _take_effect(self, record: Record, entries: list[Entry], rank: int | None) -> None:
         state = record.state

@@ -1,6 +1,7 @@
 """Reads of the memory runtime."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Literal
 
@@ -14,8 +15,10 @@ from tenuto.runtime.executor.held_execution import Record
 from tenuto.runtime.executor.worker import Worker
 from tenuto.runtime.shared.executions import Summary
 from tenuto.runtime.shared.filters import Filter
+from tenuto.runtime.shared.overview import Figures
 from tenuto.runtime.shared.pages import id_at, number_at
-from tenuto.storage.reviews import ReviewsWanted, StoredReview, fits
+from tenuto.storage.operations import BacklogRow
+from tenuto.storage.reviews import NEVER, ReviewsWanted, StoredReview, fits
 from tenuto.views import Until, finished_at, has_reached
 from tenuto.views.pages import Page
 from tenuto.views.projections import ReviewRow as StoredRow
@@ -50,6 +53,23 @@ class MemoryReader:
 
     async def entries(self, tenant: str | None, execution_id: str, after: int, *, again: bool = False) -> list[Entry]:
         return self._executions.find(tenant, execution_id).history[after:]
+
+    async def tails(self, after: Mapping[str, int]) -> dict[str, list[Entry]]:
+        records = self._executions.records
+        return {id: records[id].history[seq:] for id, seq in after.items() if id in records}
+
+    async def figures(self, tenant: str | None, soonest: int) -> Figures:
+        records = [record for record in self._executions.in_order if tenant in (None, record.state.tenant)]
+        statuses = Counter(record.state.status for record in records)
+        reviews = [row for record in records for row in _stored_reviews(record) if row.resolution is None]
+        kinds = Counter(row.kind for row in reviews)
+        waiting = sorted(
+            (row for row in reviews if row.kind != "dead_letter"), key=lambda row: (row.due_at or NEVER, row.id)
+        )
+        rows = [BacklogRow("executions", status, count) for status, count in statuses.items()]
+        rows += [BacklogRow("reviews", kind, count) for kind, count in kinds.items()]
+        serving = [sorted(self._worker.queues)] if self._worker.works else []
+        return Figures([*rows, BacklogRow("now", "", 0, self._worker.now())], waiting[:soonest], serving)
 
     async def wait(self, tenant: str | None, execution_id: str, until: Until, timeout_ms: int | None) -> Reading:
         record = self._executions.find(tenant, execution_id)

@@ -18,7 +18,9 @@ from tenuto.runtime.shared.audit_log import RegistryAuditLog
 from tenuto.runtime.shared.executions import ExecutionReads
 from tenuto.runtime.shared.in_flight import InFlight
 from tenuto.runtime.shared.outbox_relay import Relay
+from tenuto.runtime.shared.overview import Overviews
 from tenuto.runtime.shared.reviews import StoredReviews
+from tenuto.runtime.shared.status_feed import StatusFeed
 from tenuto.runtime.vitals import Vitals
 from tenuto.storage.memory.outbox import MemoryOutbox
 from tenuto.storage.memory.registry import MemoryRegistry
@@ -86,6 +88,8 @@ class MemoryRuntime:
         self.programs = MemoryPrograms(self._registered, self._registry_in_memory, self.now)
         self.executions = ExecutionReads(self._reader)
         self.reviews = StoredReviews(self._reader, self._registry_in_memory, self.now)
+        overviews = Overviews(self._reader.figures, self.reviews.with_requests)
+        self.feed = StatusFeed(self._executions.status_changes, self._reader, overviews)
         self.admission = MemoryAdmission(self._worker, self._in_flight)
         self.limits = MemoryLimits(
             self._limits,
@@ -135,6 +139,7 @@ class MemoryRuntime:
             await self._relay.stop(grace_ms / 1_000, drain=True)
         worker.close()
         executions.close()
+        self.feed.close()
 
     def vitals(self) -> Vitals:
         worker = self._worker

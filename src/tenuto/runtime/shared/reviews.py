@@ -31,17 +31,18 @@ class StoredReviews:
 
     async def page(self, wanted: ReviewsWanted, cursor: str | None, limit: int) -> Page[ShownReview]:
         rows = await self._rows.review_rows(wanted, cursor, limit + 1)
-        shown = await self._with_requests(wanted.tenant, rows[:limit])
+        shown = await self.with_requests(wanted.tenant, rows[:limit])
         return Page(shown, rows[limit - 1].id if len(rows) > limit else None)
 
     async def find(self, tenant: str | None, id: str) -> ShownReview:
         row = await self._rows.review_row(tenant, id)
         if row is None or tenant not in (None, row.tenant):
             raise NotFound(f"There is no review {id!r}.")
-        (shown,) = await self._with_requests(tenant, [row])
+        (shown,) = await self.with_requests(tenant, [row])
         return shown
 
-    async def _with_requests(self, tenant: str | None, rows: Sequence[StoredReview]) -> list[ShownReview]:
+    async def with_requests(self, tenant: str | None, rows: Sequence[StoredReview]) -> list[ShownReview]:
+        """Adds the pending requests to rows."""
         about = [row.id for row in rows if row.resolution is None]
         found = await self._registry().requests(tenant, about, self._now() - VALID_MS) if about else []
         return [

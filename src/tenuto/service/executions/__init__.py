@@ -11,11 +11,12 @@ from .bulk_commands import router as many
 from .dead_letters import router as dlq
 from .definitions import router as definitions
 from .executions import router as executions
+from .feed import router as feed
 from .history import router as history
 from .operations import router as operations
 from .reviews import router as people
 
-FACES = (executions, definitions, history, people, many, dlq, operations, audit)
+FACES = (executions, definitions, history, people, many, dlq, operations, audit, feed)
 
 
 def routes() -> list[BaseRoute]:

@@ -108,6 +108,20 @@ _GRAPH_NODE: dict[str, Any] = {
     "compensation_status": None,
 }
 
+_REVIEW: dict[str, Any] = {
+    "id": f"{ID}.2",
+    "kind": "approval",
+    "execution_id": ID,
+    "step_id": "approve",
+    "path": "approve@1",
+    "reason": "approval",
+    "permission": "",
+    "opened_at": _AT,
+    "due_at": _DUE,
+    "state": "open",
+    "requests": [],
+}
+
 SHAPES: dict[str, Any] = {
     "Definition": {**DEFINITION, **_DEFINED},
     "DefinitionSummary": _DEFINED,
@@ -189,19 +203,7 @@ SHAPES: dict[str, Any] = {
         },
         "grants": [],
     },
-    "ReviewRow": {
-        "id": f"{ID}.2",
-        "kind": "approval",
-        "execution_id": ID,
-        "step_id": "approve",
-        "path": "approve@1",
-        "reason": "approval",
-        "permission": "",
-        "opened_at": _AT,
-        "due_at": _DUE,
-        "state": "open",
-        "requests": [],
-    },
+    "ReviewRow": _REVIEW,
     "DeadLetterRow": {
         "id": f"{_REJECTED}.5",
         "execution_id": _REJECTED,
@@ -243,6 +245,26 @@ SHAPES: dict[str, Any] = {
         "last_used_at": _AT,
         "expires_at": _DUE,
         "current": True,
+    },
+    "OverviewDocument": {
+        "at": _LATER,
+        "counted_to": 10_000,
+        "counts": {
+            "running": 0,
+            "waiting_approval": 1,
+            "paused": 0,
+            "succeeded": 0,
+            "failed": 0,
+            "canceled": 0,
+        },
+        "reviews": {
+            "open": {"approval": 1, "compensation": 0, "compensation_failed": 0, "indeterminate": 0, "escalation": 0},
+            "due": [_REVIEW],
+        },
+        "dlq": {"open": 0},
+        "oldest_due": None,
+        "workers": None,
+        "queues": [],
     },
     "LimitRow": {"name": "ses", "rate": "14/s", "concurrency": 20, "running": 3, "waiting": 0},
     "TenantLimitRow": {"tenant": "acme", "max_in_flight": 500, "in_flight": 12},
@@ -302,6 +324,22 @@ _EVENT = SHAPES["EventDocument"]
 STREAM = (
     f"id: {_EVENT['seq']}\nevent: {_EVENT['type']}\ndata: {json.dumps(_EVENT, separators=(',', ':'))}\n\n"
     f'event: end\ndata: {{"execution_id":"{ID}","status":"waiting_approval"}}\n\n'
+)
+
+_STATUS = {
+    "execution_id": ID,
+    "definition_id": "invoice-approval",
+    "definition_version": 1,
+    "status": "running",
+    "seq": 4,
+    "at": _LATER,
+    "started_at": _AT,
+    "completed_at": None,
+    "error_class": None,
+}
+FEED = (
+    f"event: event\ndata: {json.dumps({'execution_id': ID, **_EVENT}, separators=(',', ':'))}\n\n"
+    f"id: 1204-4\nevent: status\ndata: {json.dumps(_STATUS, separators=(',', ':'))}\n\n"
 )
 
 PROBLEMS: dict[int, dict[str, Any]] = {

@@ -26,9 +26,10 @@ from tenuto.views import (
     WorkerRow,
 )
 from tenuto.views.graph import GraphDocument
+from tenuto.views.overview import OverviewDocument
 
 from .error_responses import TYPE
-from .examples import PROBLEMS, STREAM, example_of, example_of_body
+from .examples import FEED, PROBLEMS, STREAM, example_of, example_of_body
 from .session_cookie import CSRF_HEADER, SECURE_NAME
 
 _REF = "#/components/schemas/{name}"
@@ -50,6 +51,7 @@ _SHAPES = (
     IdentityDocument,
     SessionDocument,
     GraphDocument,
+    OverviewDocument,
 )
 
 PROBLEM_SCHEMA: dict[str, Any] = {
@@ -145,9 +147,18 @@ def documented(answers: dict[int, str], *problems: int) -> dict[int | str, dict[
 
 
 def streamed(responses: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:
-    """With a stream of events as the answer."""
-    content = {"text/event-stream": {"schema": {"type": "string"}, "example": STREAM}}
-    return {200: {"description": "Events; the last one is `end`", "content": content}, **responses}
+    """With the stream of an execution's events as the answer."""
+    return _stream("Events; the last one is `end`", STREAM, responses)
+
+
+def feed_streamed(responses: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:
+    """With the feed as the answer."""
+    return _stream("Events `status`, `event` and `reset`", FEED, responses)
+
+
+def _stream(said: str, example: str, responses: dict[int | str, dict[str, Any]]) -> dict[int | str, dict[str, Any]]:
+    content = {"text/event-stream": {"schema": {"type": "string"}, "example": example}}
+    return {200: {"description": said, "content": content}, **responses}
 
 
 def _said(status: int) -> str:

@@ -36,6 +36,7 @@ _START = "/v1/executions"
 _PROBES = ("/healthz", "/readyz", "/metrics")
 _EXECUTION = re.compile(r"/v1/executions/[^/:]+")
 _EVENTS = re.compile(r"/v1/executions/[^/:]+/events")
+_FEED = "/v1/feed"
 _NO_START = nullcontext()
 _TRUE = ("1", "on", "t", "true", "y", "yes")
 
@@ -218,7 +219,7 @@ def is_stream(scope: Scope) -> bool:
     if scope["method"] != "GET":
         return False
     path = path_of(scope)
-    if _EVENTS.fullmatch(path) is not None:
+    if path == _FEED or _EVENTS.fullmatch(path) is not None:
         return _query(scope).get("follow", "true").lower() in _TRUE
     return _EXECUTION.fullmatch(path) is not None and _query(scope).get("wait") in get_args(Until)
 

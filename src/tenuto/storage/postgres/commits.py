@@ -13,6 +13,8 @@ import msgspec
 
 from tenuto.storage.port import Append, Basis, Batch, Committed, ExecutionRow, NewExecution, Refusal
 from tenuto.storage.shared.rows import basis_values, execution_values, move_values, rest_of, values_of
+from tenuto.storage.shared.status_changes import columns_of
+from tenuto.storage.status_changes import COLUMNS as CHANGED
 from tenuto.views.projections import AuditRow, execution_of
 
 from .admissions import admit, known_keys, refused_starts
@@ -84,7 +86,7 @@ new AS (
     FROM lease, {_rows(2, _STARTS, f"{COLUMNS}, place")} AS s
     WHERE s.place <= coalesce((lease.room ->> s.tenant)::bigint, s.place)
     ON CONFLICT DO NOTHING
-    RETURNING id, tenant, ended_at
+    RETURNING {", ".join(CHANGED)}
 ),
 moved AS (
     UPDATE executions e SET status = p.status, run = p.run, seq = p.seq,
@@ -96,7 +98,12 @@ moved AS (
     WHERE e.id = p.id AND e.epoch = p.epoch
         AND e.owner IS NOT DISTINCT FROM $1 -- not "=": the primary key is the index to use
         AND (p.basis IS NULL OR p.basis = {_LAST.format("p.id")})
-    RETURNING e.id, e.tenant, e.ended_at
+    RETURNING {columns_of("e")}
+),
+told AS ( -- to the feed
+    INSERT INTO status_changes (at, changes)
+    SELECT {NOW}, json_agg(json_build_array({", ".join(CHANGED)}))::text
+    FROM (SELECT * FROM new UNION ALL SELECT * FROM moved) told HAVING count(*) > 0
 ),
 changed AS ( -- executions as they were: an execution counts from its start, or its next run, to its end
     SELECT tenant, sum(change)::int AS change FROM (

@@ -44,6 +44,7 @@ GRANTS: Final[dict[str, Rights]] = {
     "api_keys": Rights(_KEPT, ("revoked_at", "last_used_at")),
     "signin_sessions": Rights(("SELECT", "INSERT", "DELETE"), ("last_used_at",)),
     "signin_links": Rights(("SELECT", "INSERT", "DELETE")),
+    "status_changes": Rights(("SELECT", "INSERT", "DELETE")),
     "sessions": Rights(_ALL),
     "tasks": Rights(_ALL),
     "progress": Rights(_ALL),

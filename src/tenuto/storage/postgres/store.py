@@ -11,6 +11,7 @@ from tenuto.storage.reviews import SqlReviews
 from tenuto.storage.shared.notices import SqlNotices
 from tenuto.storage.shared.operations import SqlOperations
 from tenuto.storage.shared.progress import SqlProgress
+from tenuto.storage.shared.status_changes import SqlStatusChanges
 
 from .claims import PostgresClaims
 from .commits import PostgresCommits
@@ -43,6 +44,7 @@ class PostgresStore:
         self.notices = SqlNotices(database)
         self.progress = SqlProgress(database)
         self.operations = SqlOperations(database, self.tasks)
+        self.status_changes = SqlStatusChanges(database)
         self._commits = PostgresCommits(database)
         self._notifier: Notifier | None = None
 

@@ -22,3 +22,8 @@ class SqlOperations:
         served = sorted({queue for each in await self._tasks.serving() for queue in each.queues})
         query = queries.backlog(self._sql.clock(), self._sql.dialect.among)
         return [BacklogRow(*row) for row in await self._sql.fetch(query, (self._sql.listed(served),))]
+
+    async def overview(self, tenant: str | None) -> list[BacklogRow]:
+        values = () if tenant is None else (tenant,)
+        query = queries.overview(self._sql.clock(), is_of_tenant=tenant is not None)
+        return [BacklogRow(*row) for row in await self._sql.fetch(query, values)]

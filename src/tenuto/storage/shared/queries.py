@@ -5,7 +5,9 @@ from collections.abc import Iterator
 from typing import get_args
 
 from tenuto.kernel.definition import names_in_filter
+from tenuto.kernel.events import ReviewKind
 from tenuto.kernel.state import ExecutionStatus
+from tenuto.storage.operations import COUNTED
 from tenuto.storage.port import ExecutionRow, SessionRow, Wanted
 
 EXECUTION_COLUMNS = ", ".join(ExecutionRow.__struct_fields__)
@@ -15,6 +17,8 @@ SESSIONS = (
     "(SELECT count(*) FROM executions WHERE owner = sessions.id) AS executions "
     "FROM sessions WHERE ended_at IS NULL ORDER BY started_at, id"
 )
+_STATUSES = get_args(ExecutionStatus)
+_KINDS = get_args(ReviewKind)
 ACTIVE_STATUSES = ("running", "waiting_approval", "paused")
 CLOCKS_MS = 60_000  # an id's time and that of its execution's start are of one clock, read twice
 
@@ -36,6 +40,11 @@ UNION ALL SELECT 'outbox', '', count(*), min(created_at) FROM outbox WHERE publi
 UNION ALL SELECT 'sessions', '', count(*), CAST(NULL AS bigint) FROM sessions
     WHERE ended_at IS NULL AND queues <> 'null'
 UNION ALL SELECT 'now', '', 0, {now}"""
+
+_OLDEST_DUE = """
+SELECT (SELECT wake_at FROM executions WHERE {of} definition = d.name AND version = d.version AND priority = p.priority
+    AND owner IS NULL AND wake_at IS NOT NULL ORDER BY wake_at LIMIT 1) AS wake_at
+FROM definitions d CROSS JOIN (SELECT 0 AS priority UNION ALL SELECT 1) p"""
 
 _FILTERS = {
     "tenant": "tenant = {}",
@@ -153,6 +162,25 @@ def _id_at(ms: int) -> str:
 def backlog(now: str, served: str) -> str:
     """`now` is the database's time, as an expression; `served` is how a queue is looked for among those that are."""
     return _BACKLOG.format(now=now, served=served)
+
+
+def overview(now: str, *, is_of_tenant: bool) -> str:
+    """Each part stops at a bound, or looks at the first row of an index alone. The tenant is the first parameter."""
+    of = "tenant = $1 AND" if is_of_tenant else ""
+    executions = [_counted("executions", status, f"executions WHERE {of} status") for status in _STATUSES]
+    reviews = [_counted("reviews", kind, f"reviews WHERE {of} resolution IS NULL AND kind") for kind in _KINDS]
+    due = f"SELECT 'due', '', 0, min(wake_at) FROM ({_OLDEST_DUE.format(of=of)}) AS due WHERE wake_at <= {now}"
+    tasks = (
+        "SELECT 'tasks', queue, count(*), min(created_at) FROM ("
+        f"SELECT queue, created_at FROM tasks WHERE {of} session IS NULL LIMIT {COUNTED}) AS waiting GROUP BY queue"
+    )
+    return " UNION ALL ".join([*executions, *reviews, due, tasks, f"SELECT 'now', '', 0, {now}"])
+
+
+def _counted(what: str, label: str, rows: str) -> str:
+    """A count of rows, by a condition that ends with the column of the label."""
+    found = f"SELECT 1 FROM {rows} = '{label}' LIMIT {COUNTED}"
+    return f"SELECT '{what}', '{label}', (SELECT count(*) FROM ({found}) AS found), CAST(NULL AS bigint)"
 
 
 def count(wanted: Wanted, by: str, mark: str) -> tuple[str, list[object]]:

@@ -15,7 +15,7 @@ from tenuto.views.projections import execution_of
 from .admissions import admit, count_in_flight, refused_starts, room_left
 from .database import SqliteDatabase
 from .errors import translated
-from .plain_batch import APPENDS, MOVES, REFUSED, STARTS, Plain, as_json, commit_plain, plain
+from .plain_batch import APPENDS, CHANGES, MOVES, REFUSED, STARTS, Plain, as_json, commit_plain, plain
 from .statements import is_live
 from .tasks import withdraw
 
@@ -26,6 +26,7 @@ _APPENDS = APPENDS.format(rows="?")
 _STARTS = STARTS.format(rows="?")
 _REFUSED = REFUSED.format(rows="?", session="?")
 _MOVES = MOVES.format(rows="?", session="?") + " RETURNING executions.id"
+_CHANGES = CHANGES.format(now="?", starts="?", moves="'[]'")
 _AUDIT = """
 INSERT INTO audit (tenant, at, actor, action, object_type, object_id, reason) VALUES (?, ?, ?, ?, ?, ?, ?)"""
 
@@ -49,8 +50,9 @@ class SqliteCommits:
     def _commit(self, batch: Batch, rows: Plain | None, begun: threading.Event) -> Committed:
         begun.set()
         with translated():
-            if rows is not None and commit_plain(self._database.write_connection, rows):
-                return Committed(self._database.now())
+            now = self._database.now()
+            if rows is not None and commit_plain(self._database.write_connection, rows, now):
+                return Committed(now)
         return self._commit_in_parts(batch)
 
     def _commit_in_parts(self, batch: Batch) -> Committed:
@@ -75,6 +77,8 @@ class SqliteCommits:
                 found = connection.execute(_MOVES, (as_json([move_values(m) for m in moves]), batch.session))
                 moved = {id for (id,) in found}
                 refused.update((move.id, "not_owner") for move in moves if move.id not in moved)
+            if changed := [(id,) for id in batch.standings if id not in refused]:
+                connection.execute(_CHANGES, (now, as_json(changed)))
             for standing in batch.standings.values():
                 if standing.admission and standing.id not in refused:
                     admit(connection, standing, now)

@@ -17,6 +17,7 @@ import msgspec
 
 from tenuto.storage.port import Batch
 from tenuto.storage.shared.rows import EXECUTION_COLUMNS, basis_values, execution_values, move_values
+from tenuto.storage.shared.status_changes import columns_of
 
 from .statements import IS_LIVE
 
@@ -33,6 +34,12 @@ UPDATE executions SET status = m.value ->> 1, run = m.value ->> 2, seq = m.value
         ELSE min(coalesce(wake_at, m.value ->> 4), m.value ->> 4) END,
     error_class = m.value ->> 7, parked = m.value ->> 8, ended_at = m.value ->> 9
 FROM json_each({rows}) AS m WHERE executions.id = m.value ->> 0 AND owner IS {session} AND epoch = m.value ->> 10"""
+# What the feed reads. The rows of starts and of moves both begin with the id.
+CHANGES = f"""
+INSERT INTO status_changes (at, changes)
+SELECT {{now}}, json_group_array(json_array({columns_of("e")})) FROM executions AS e WHERE e.id IN (
+    SELECT value ->> 0 FROM json_each({{starts}}) UNION ALL SELECT value ->> 0 FROM json_each({{moves}})
+) HAVING count(*) > 0"""
 # Whose owner or last entry is not the one that was decided on.
 REFUSED = """
 SELECT b.value ->> 0, iif(e.id IS NULL, 'not_owner', 'stale') FROM json_each({rows}) AS b
@@ -40,7 +47,9 @@ LEFT JOIN executions AS e ON e.id = b.value ->> 0 AND e.owner IS {session} AND e
 WHERE e.id IS NULL OR b.value ->> 2 IS NOT (
     SELECT t.seq + t.count - 1 FROM events AS t WHERE t.execution = b.value ->> 0 ORDER BY t.seq DESC LIMIT 1)"""
 
-_VIEW = "CREATE TEMP VIEW plain (session, bases, starts, moves, appends) AS SELECT NULL, NULL, NULL, NULL, NULL"
+_VIEW = (
+    "CREATE TEMP VIEW plain (session, bases, starts, moves, appends, now) AS SELECT NULL, NULL, NULL, NULL, NULL, NULL"
+)
 _TRIGGER = f"""
 CREATE TEMP TRIGGER plain_batch INSTEAD OF INSERT ON plain BEGIN
     SELECT RAISE(ABORT, 'not plain') WHERE EXISTS (SELECT 1 FROM tenant_limits) OR (NEW.session IS NOT NULL
@@ -52,8 +61,9 @@ CREATE TEMP TRIGGER plain_batch INSTEAD OF INSERT ON plain BEGIN
     {STARTS.format(rows="NEW.starts")};
     {MOVES.format(rows="NEW.moves", session="NEW.session")};
     {APPENDS.format(rows="NEW.appends")};
+    {CHANGES.format(now="NEW.now", starts="NEW.starts", moves="NEW.moves")};
 END"""
-_COMMIT = "INSERT INTO plain VALUES (?, ?, ?, ?, ?)"
+_COMMIT = "INSERT INTO plain VALUES (?, ?, ?, ?, ?, ?)"
 
 Plain = tuple[str | None, str, str, str, str]
 
@@ -79,10 +89,10 @@ def plain(batch: Batch) -> Plain | None:
     return batch.session, as_json(basis_values(batch)), as_json(starts), as_json(moves), as_json(appends)
 
 
-def commit_plain(connection: apsw.Connection, rows: Plain) -> bool:
+def commit_plain(connection: apsw.Connection, rows: Plain, now: int) -> bool:
     """Committed; or not plain after all, and nothing written."""
     try:
-        connection.execute(_COMMIT, rows)
+        connection.execute(_COMMIT, (*rows, now))
     except apsw.ConstraintError:
         return False
     return True

@@ -11,6 +11,7 @@ from tenuto.storage.reviews import SqlReviews
 from tenuto.storage.shared.notices import SqlNotices
 from tenuto.storage.shared.operations import SqlOperations
 from tenuto.storage.shared.progress import SqlProgress
+from tenuto.storage.shared.status_changes import SqlStatusChanges
 
 from .claims import SqliteClaims
 from .commits import SqliteCommits
@@ -45,6 +46,7 @@ class SqliteStore:
         self.notices = SqlNotices(database)
         self.progress = SqlProgress(database)
         self.operations = SqlOperations(database, self.tasks)
+        self.status_changes = SqlStatusChanges(database)
         self._commits = SqliteCommits(database)
         self._watch: Watch | None = None
 
