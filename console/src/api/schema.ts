@@ -773,6 +773,48 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/overview": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get the figures of the tenant: executions, reviews, dead letters, workers and queues
+         * @description Requests at the same time share one computation. Counts stop at `counted_to`.
+         */
+        get: operations["get_overview"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/feed": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Stream status changes of the tenant's executions
+         * @description Server-sent events: `status` when an execution's status changed, `event` for each event of a watched execution,
+         *     and `reset` if changes were missed: then read the lists again. Several changes of an execution may be one event.
+         *     An event may be repeated: `seq` tells whether you know it. The stream has no end.
+         */
+        get: operations["stream_feed"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/me": {
         parameters: {
             query?: never;
@@ -1651,6 +1693,52 @@ export interface components {
             parent: string | null;
             path: string;
             status: string;
+        };
+        /**
+         * OverviewDocument
+         * @description Figures of a tenant. Counts of executions, reviews and dead letters stop at `counted_to`.
+         *
+         *         `oldest_due` is since when an execution has waited for a worker. `workers` is null for callers that see one tenant
+         *         only.
+         */
+        OverviewDocument: {
+            at: string;
+            counted_to: number;
+            counts: {
+                [key: string]: number;
+            };
+            dlq: components["schemas"]["DeadLetterFigures"];
+            oldest_due: string | null;
+            queues: components["schemas"]["QueueFigures"][];
+            reviews: components["schemas"]["ReviewFigures"];
+            workers: number | null;
+        };
+        /**
+         * DeadLetterFigures
+         * @description Open dead letters.
+         */
+        DeadLetterFigures: {
+            open: number;
+        };
+        /**
+         * QueueFigures
+         * @description The tasks of a queue that no worker has taken, since when the oldest waits, and the queue's workers.
+         */
+        QueueFigures: {
+            due: number;
+            name: string;
+            oldest_due: string | null;
+            workers: number;
+        };
+        /**
+         * ReviewFigures
+         * @description Open reviews by kind, without dead letters, and those that are due soonest.
+         */
+        ReviewFigures: {
+            due: components["schemas"]["ReviewRow"][];
+            open: {
+                [key: string]: number;
+            };
         };
         /**
          * Definition
@@ -12164,6 +12252,340 @@ export interface operations {
                      *       "status": 403,
                      *       "code": "forbidden",
                      *       "detail": "This needs the permission `executions:write`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The input does not fit what the definition asks for. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:input_invalid",
+                     *       "title": "Unprocessable Entity",
+                     *       "status": 422,
+                     *       "code": "input_invalid",
+                     *       "detail": "The input does not fit what the definition asks for."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:rate_exceeded",
+                     *       "title": "Too Many Requests",
+                     *       "status": 429,
+                     *       "code": "rate_exceeded",
+                     *       "detail": "Too many requests."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PostgreSQL cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:storage_error",
+                     *       "title": "Service Unavailable",
+                     *       "status": 503,
+                     *       "code": "storage_error",
+                     *       "detail": "PostgreSQL cannot be reached."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_overview: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The current state */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "at": "2026-01-15T09:45:01.250Z",
+                     *       "counted_to": 10000,
+                     *       "counts": {
+                     *         "running": 0,
+                     *         "waiting_approval": 1,
+                     *         "paused": 0,
+                     *         "succeeded": 0,
+                     *         "failed": 0,
+                     *         "canceled": 0
+                     *       },
+                     *       "reviews": {
+                     *         "open": {
+                     *           "approval": 1,
+                     *           "compensation": 0,
+                     *           "compensation_failed": 0,
+                     *           "indeterminate": 0,
+                     *           "escalation": 0
+                     *         },
+                     *         "due": [
+                     *           {
+                     *             "id": "1a1e1c763e38d8d06329bb.2",
+                     *             "kind": "approval",
+                     *             "execution_id": "1a1e1c763e38d8d06329bb",
+                     *             "step_id": "approve",
+                     *             "path": "approve@1",
+                     *             "reason": "approval",
+                     *             "permission": "",
+                     *             "opened_at": "2026-01-15T09:30:00.000Z",
+                     *             "due_at": "2026-01-15T10:30:00.000Z",
+                     *             "state": "open",
+                     *             "requests": []
+                     *           }
+                     *         ]
+                     *       },
+                     *       "dlq": {
+                     *         "open": 0
+                     *       },
+                     *       "oldest_due": null,
+                     *       "workers": null,
+                     *       "queues": []
+                     *     }
+                     */
+                    "application/json": components["schemas"]["OverviewDocument"];
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:malformed",
+                     *       "title": "Bad Request",
+                     *       "status": 400,
+                     *       "code": "malformed",
+                     *       "detail": "The body is not JSON."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The API key is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:unauthenticated",
+                     *       "title": "Unauthorized",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "The API key is not valid."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description This needs the permission `executions:write`. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:forbidden",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the permission `executions:write`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The input does not fit what the definition asks for. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:input_invalid",
+                     *       "title": "Unprocessable Entity",
+                     *       "status": 422,
+                     *       "code": "input_invalid",
+                     *       "detail": "The input does not fit what the definition asks for."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:rate_exceeded",
+                     *       "title": "Too Many Requests",
+                     *       "status": 429,
+                     *       "code": "rate_exceeded",
+                     *       "detail": "Too many requests."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PostgreSQL cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:storage_error",
+                     *       "title": "Service Unavailable",
+                     *       "status": 503,
+                     *       "code": "storage_error",
+                     *       "detail": "PostgreSQL cannot be reached."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    stream_feed: {
+        parameters: {
+            query?: {
+                /** @description an execution whose events are added, or `ID:SEQ` for those after event SEQ; repeatable */
+                watch?: string[] | null;
+                /** @description false: return what was missed since `Last-Event-ID`, and end */
+                follow?: boolean;
+            };
+            header?: {
+                "Last-Event-ID"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Events `status`, `event` and `reset` */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": unknown;
+                    /**
+                     * @example event: event
+                     *     data: {"execution_id":"1a1e1c763e38d8d06329bb","seq":2,"at":"2026-01-15T09:30:00.000Z","type":"review","actor":"key:shop:4fK2mQ9xLp","cause":null,"epoch":1,"data":{"id":"1a1e1c763e38d8d06329bb.2","kind":"approval","path":"approve@1","reason":"approval","permission":"","due_at":1768473000000,"failure":null,"attempts":0},"grants":[]}
+                     *
+                     *     id: 1204-4
+                     *     event: status
+                     *     data: {"execution_id":"1a1e1c763e38d8d06329bb","definition_id":"invoice-approval","definition_version":1,"status":"running","seq":4,"at":"2026-01-15T09:45:01.250Z","started_at":"2026-01-15T09:30:00.000Z","completed_at":null,"error_class":null}
+                     */
+                    "text/event-stream": string;
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:malformed",
+                     *       "title": "Bad Request",
+                     *       "status": 400,
+                     *       "code": "malformed",
+                     *       "detail": "The body is not JSON."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The API key is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:unauthenticated",
+                     *       "title": "Unauthorized",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "The API key is not valid."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description This needs the permission `executions:write`. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:forbidden",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the permission `executions:write`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no execution '1a1e1c763e38d8d06329bb'. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:not_found",
+                     *       "title": "Not Found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no execution '1a1e1c763e38d8d06329bb'."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];

@@ -84,7 +84,7 @@ class _Viewer:
         return FeedChunk(self._reached(position), events)
 
     def _reached(self, position: int) -> str:
-        """The position, and how far each watched execution was seen: those of this viewer, as the last number checks."""
+        """The position, and how far each watched execution was seen. The last number tells which they are."""
         if not self.watched:
             return f"{position}"
         return "-".join(map(str, (position, *self.watched.values(), _check(self.watched))))
