@@ -16,6 +16,7 @@ export function Dialog({ title, onClose, children, className }: DialogProps) {
   useEffect(() => {
     const dialog = element.current;
     dialog?.showModal();
+    dialog?.querySelector<HTMLElement>("form :is(input, textarea, select)")?.focus();
     return () => dialog?.close();
   }, []);
   return (

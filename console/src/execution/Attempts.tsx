@@ -139,7 +139,7 @@ function AttemptDetail({ row }: { row: AttemptRow }) {
         <Fact name="Finished">
           <Time at={row.finished_at} />
         </Fact>
-        <Fact name="Idempotency key">
+        <Fact name="Idempotency key" isWide>
           <span className="row">
             <code className="wrap">{row.idempotency_key}</code>
             <CopyButton text={row.idempotency_key} name="the idempotency key" />
@@ -167,9 +167,15 @@ export function Traceback({ text }: { text: string }) {
   );
 }
 
-export function Fact({ name, children }: { name: string; children: React.ReactNode }) {
+interface FactProps {
+  name: string;
+  isWide?: boolean;
+  children: React.ReactNode;
+}
+
+export function Fact({ name, isWide = false, children }: FactProps) {
   return (
-    <div>
+    <div className={isWide ? "wide" : undefined}>
       <dt>{name}</dt>
       <dd className="wrap">{children}</dd>
     </div>

@@ -17,7 +17,8 @@ import { memo, useMemo, useState } from "react";
 import type { GraphDocument, GraphNode } from "../api/documents";
 import { lookOf, stepStatus } from "../elements/status";
 import { usePreferences } from "../preferences/preferences";
-import { layOut } from "./layout";
+import { type Direction, layOut } from "./layout";
+import { useDirection } from "./useDirection";
 import { type Drawing, type Line, type Shape, visibleGraph } from "./visibleGraph";
 import "./graph.css";
 
@@ -29,19 +30,21 @@ interface Props {
 
 interface BoxData extends Record<string, unknown> {
   shape: Shape;
+  direction: Direction;
   onFold?: (id: string) => void;
 }
 
 type BoxNode = Node<BoxData>;
 
-/** The steps and scopes of an execution, drawn from left to right. */
+/** The steps and scopes of an execution, drawn from left to right, or downwards on a narrow screen. */
 export function StepGraph({ graph, selected, onSelect }: Props) {
   const [folds, setFolds] = useState<ReadonlyMap<string, boolean>>(new Map());
   const { theme } = usePreferences();
+  const direction = useDirection();
   const drawing = useMemo(() => visibleGraph(graph, folds), [graph, folds]);
   const structure = structureOf(drawing);
   // biome-ignore lint/correctness/useExhaustiveDependencies: places depend on the structure, not on each status
-  const boxes = useMemo(() => layOut(drawing), [structure]);
+  const boxes = useMemo(() => layOut(drawing, direction), [structure, direction]);
   const height = Math.max(...[...boxes.values()].map((box) => box.y + box.height), 0);
 
   const nodes = drawing.shapes.map((shape): BoxNode => {
@@ -59,7 +62,7 @@ export function StepGraph({ graph, selected, onSelect }: Props) {
       selectable: shape.kind === "step",
       focusable: shape.kind === "step",
       ariaLabel: labelOf(shape),
-      data: { shape, onFold },
+      data: { shape, direction, onFold },
     };
   });
   const statuses = new Map(drawing.shapes.map((shape) => [shape.id, statusOf(shape)]));
@@ -73,7 +76,7 @@ export function StepGraph({ graph, selected, onSelect }: Props) {
   return (
     <div className="graph" style={{ height: Math.min(Math.max(height + 48, 160), 440) }}>
       <ReactFlow
-        key={structure.length}
+        key={`${direction} ${structure.length}`}
         nodes={nodes}
         edges={drawing.lines.map((line) => edgeOf(line, statuses.get(line.from) ?? ""))}
         nodeTypes={NODE_TYPES}
@@ -162,7 +165,7 @@ const StepBox = memo(function StepBox({ data, selected }: NodeProps<BoxNode>) {
   const look = lookOf(statusOf(shape));
   return (
     <div className={`step-box tone-${look.tone}`} data-selected={selected} data-status={node.status}>
-      <Ports />
+      <Ports direction={data.direction} />
       <look.icon size={16} aria-hidden="true" />
       <span className="step-name" title={node.name}>
         {node.name}
@@ -195,7 +198,7 @@ const ScopeBox = memo(function ScopeBox({ data }: NodeProps<BoxNode>) {
   const Icon = shape.isFolded ? ChevronsUpDown : ChevronsDownUp;
   return (
     <div className={`scope-box tone-${look.tone}`} data-folded={shape.isFolded}>
-      <Ports />
+      <Ports direction={data.direction} />
       <div className="scope-head">
         <look.icon size={14} aria-hidden="true" />
         <strong>{shape.scope.label}</strong>
@@ -217,21 +220,27 @@ const ScopeBox = memo(function ScopeBox({ data }: NodeProps<BoxNode>) {
 function RestBox({ data }: NodeProps<BoxNode>) {
   return (
     <div className="step-box tone-inactive">
-      <Ports />
+      <Ports direction={data.direction} />
       <span className="step-name">{data.shape.kind === "rest" ? data.shape.steps : 0} more</span>
       <span className="step-status">The table lists all of them.</span>
     </div>
   );
 }
 
-/** Where edges begin and end. Compensations use the lower side, so that they do not hide what came before. */
-function Ports() {
+/** Where edges begin and end. Compensations use a side of their own, so that they do not hide what came before. */
+function Ports({ direction }: { direction: Direction }) {
+  const isAcross = direction === "LR";
   return (
     <>
-      <Handle type="target" id="in" position={Position.Left} isConnectable={false} />
-      <Handle type="source" id="out" position={Position.Right} isConnectable={false} />
-      <Handle type="source" id="undo-out" position={Position.Bottom} isConnectable={false} />
-      <Handle type="target" id="undo-in" position={Position.Bottom} isConnectable={false} />
+      <Handle type="target" id="in" position={isAcross ? Position.Left : Position.Top} isConnectable={false} />
+      <Handle type="source" id="out" position={isAcross ? Position.Right : Position.Bottom} isConnectable={false} />
+      <Handle
+        type="source"
+        id="undo-out"
+        position={isAcross ? Position.Bottom : Position.Right}
+        isConnectable={false}
+      />
+      <Handle type="target" id="undo-in" position={isAcross ? Position.Bottom : Position.Right} isConnectable={false} />
     </>
   );
 }

@@ -4,6 +4,7 @@ import { useEffect, useMemo, useRef } from "react";
 import { useAttempts } from "../api/attempts";
 import type { ExecutionDocument } from "../api/documents";
 import { Empty, Failure, Loading } from "../elements/states";
+import type { Tone } from "../elements/status";
 import { useNow } from "../elements/time";
 import { useParameters } from "../navigation/location";
 import { durationText } from "../values/times";
@@ -17,7 +18,8 @@ export function Timeline({ execution, onSelect }: { execution: ExecutionDocument
   const [parameters, change] = useParameters();
   const attempts = useAttempts(execution.execution_id);
   const rows = useMemo(() => attempts.data?.pages.flatMap((page) => page.items) ?? [], [attempts.data]);
-  const lanes = useMemo(() => lanesOf(rows), [rows]);
+  const waits = useMemo(() => waitsOf(execution), [execution]);
+  const lanes = useMemo(() => lanesOf(rows, waits), [rows, waits]);
   if (attempts.isPending) return <Loading what="the timeline" rows={6} />;
   if (attempts.error) return <Failure error={attempts.error} onRetry={() => void attempts.refetch()} />;
   if (!lanes.length) {
@@ -59,12 +61,22 @@ export function Timeline({ execution, onSelect }: { execution: ExecutionDocument
   );
 }
 
+function waitsOf({ steps }: ExecutionDocument): Map<string, Tone> {
+  const waits = new Map<string, Tone>();
+  for (const { path, type } of steps) {
+    if (type === "human_approval") waits.set(path, "person");
+    else if (type === "wait") waits.set(path, "timer");
+  }
+  return waits;
+}
+
 function Legend() {
   const parts = [
     ["attempt tone-succeeded", "attempt"],
     ["attempt tone-compensation", "compensation"],
     ["retry-wait tone-timer", "waits for a retry"],
-    ["person tone-person", "waits for a person"],
+    ["wait tone-person", "waits for a person"],
+    ["wait tone-timer", "waits for a time or a signal"],
   ];
   return (
     <ul className="legend">

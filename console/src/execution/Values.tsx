@@ -14,10 +14,9 @@ export function Values({ execution }: { execution: ExecutionDocument }) {
     <div className="values">
       <JsonValue value={execution.input} name="Input" />
       {execution.completed_at !== null && <JsonValue value={execution.output} name="Output" />}
-      {results.map((row) => (
-        <JsonValue key={row.path} value={row.result} name={`Result of ${row.step_id}`} />
-      ))}
-      {!results.length && (
+      {results.length ? (
+        <JsonValue value={Object.fromEntries(results.map((row) => [row.step_id, row.result]))} name="Results by step" />
+      ) : (
         <Empty icon={Braces} title="No results yet">
           The result of each step appears here when the step succeeds.
         </Empty>

@@ -5,7 +5,7 @@ import { lookOf, type Tone } from "../elements/status";
 export interface Bar {
   from: number;
   to: number | null;
-  kind: "attempt" | "retry-wait" | "person";
+  kind: "attempt" | "retry-wait" | "wait";
   tone: Tone;
   label: string;
 }
@@ -25,8 +25,9 @@ const PHASES: Record<AttemptRow["kind"], string> = {
   plan: "plan",
 };
 
-/** The lanes of attempts, by the time at which each step began. */
-export function lanesOf(attempts: readonly AttemptRow[]): Lane[] {
+/** The lanes of attempts, by the time at which each step began. `waits` are the paths of steps that only wait: for a
+ * person, a signal or a time. */
+export function lanesOf(attempts: readonly AttemptRow[], waits: ReadonlyMap<string, Tone> = new Map()): Lane[] {
   const lanes = new Map<string, Lane>();
   const nextStarts = startsByStep(attempts);
   for (const attempt of attempts) {
@@ -34,7 +35,7 @@ export function lanesOf(attempts: readonly AttemptRow[]): Lane[] {
     const known = lanes.get(attempt.path);
     const lane = known ?? { path: attempt.path, name: attempt.step_id, bars: [] };
     if (!known) lanes.set(attempt.path, lane);
-    lane.bars.push(attemptBar(attempt));
+    lane.bars.push(attemptBar(attempt, waits.get(attempt.path)));
     const wait = waitBar(attempt, nextStarts);
     if (wait) lane.bars.push(wait);
   }
@@ -42,15 +43,15 @@ export function lanesOf(attempts: readonly AttemptRow[]): Lane[] {
   return [...lanes.values()].sort((one, other) => start(one) - start(other));
 }
 
-function attemptBar(attempt: AttemptRow): Bar {
+function attemptBar(attempt: AttemptRow, wait: Tone | undefined): Bar {
   const look = lookOf(attempt.status);
-  const isPerson = attempt.status === "awaiting_approval";
-  const tone = attempt.kind === "compensation" && look.tone === "succeeded" ? "compensation" : look.tone;
+  const isDone = look.tone === "succeeded" || look.tone === "running";
+  const tone = attempt.kind === "compensation" && isDone ? "compensation" : look.tone;
   return {
     from: Date.parse(attempt.started_at ?? ""),
     to: attempt.finished_at === null ? null : Date.parse(attempt.finished_at),
-    kind: isPerson ? "person" : "attempt",
-    tone,
+    kind: wait ? "wait" : "attempt",
+    tone: wait && isDone ? wait : tone,
     label: `${PHASES[attempt.kind]} ${attempt.attempt_number}: ${look.word}`,
   };
 }

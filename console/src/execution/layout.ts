@@ -12,10 +12,12 @@ export const STEP = { width: 188, height: 52 };
 const LABEL = 28; // above the contents of a scope
 const PADDING = 12;
 
-/** Places the boxes of a drawing from left to right. Compensations do not influence it, because they lead backwards. */
-export function layOut({ shapes, lines }: Drawing): Map<string, Box> {
+export type Direction = "LR" | "TB";
+
+/** Places the boxes of a drawing. Compensations do not influence it, because they lead backwards. */
+export function layOut({ shapes, lines }: Drawing, direction: Direction): Map<string, Box> {
   const graph = new Graph({ compound: true, multigraph: false });
-  graph.setGraph({ rankdir: "LR", nodesep: 24, ranksep: 56, marginx: 16, marginy: 16 });
+  graph.setGraph({ rankdir: direction, nodesep: 24, ranksep: direction === "LR" ? 56 : 40, marginx: 16, marginy: 16 });
   graph.setDefaultEdgeLabel(() => ({}));
   const isOpen = (shape: Shape) => shape.kind === "scope" && !shape.isFolded;
   for (const shape of shapes) graph.setNode(shape.id, isOpen(shape) ? {} : { ...STEP });

@@ -36,19 +36,17 @@ const COLUMNS: readonly Column[] = [
     title: "Target",
     isDefault: true,
     cell: (row) =>
-      row.target_object_id ? (
+      row.target_object_id && (
         <span className="wrap">
           <span className="secondary">{row.target_object_type}</span> {row.target_object_id}
         </span>
-      ) : (
-        <span className="secondary">–</span>
       ),
   },
   {
     name: "error",
     title: "Error",
     isDefault: true,
-    cell: (row) => row.error_class ?? <span className="secondary">–</span>,
+    cell: (row) => row.error_class,
   },
   {
     name: "correlation",
@@ -57,7 +55,12 @@ const COLUMNS: readonly Column[] = [
     cell: (row) => <span className="mono wrap">{row.correlation_id}</span>,
   },
   { name: "started", title: "Started", isDefault: true, cell: (row) => <Time at={row.started_at} /> },
-  { name: "completed", title: "Completed", isDefault: false, cell: (row) => <Time at={row.completed_at} /> },
+  {
+    name: "completed",
+    title: "Completed",
+    isDefault: false,
+    cell: (row) => row.completed_at && <Time at={row.completed_at} />,
+  },
   {
     name: "duration",
     title: "Duration",
@@ -195,7 +198,9 @@ function Row({ row, columns }: { row: ExecutionSummary; columns: readonly Column
         </Link>
       </td>
       {columns.map(({ name, cell }) => (
-        <td key={name}>{cell(row)}</td>
+        <td key={name} data-column={name}>
+          {cell(row)}
+        </td>
       ))}
     </tr>
   );
