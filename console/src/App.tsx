@@ -1,6 +1,7 @@
 import { QueryClientProvider, useQueryClient } from "@tanstack/react-query";
 import { RefreshCw, Unplug } from "lucide-react";
 import { lazy, type ReactNode, Suspense, useCallback, useEffect, useRef, useState } from "react";
+import { ActionHost } from "./actions/ActionHost";
 import { setCsrfToken, whenSignedOut, write } from "./api/client";
 import type { IdentityDocument } from "./api/documents";
 import { Problem } from "./api/problem";
@@ -122,7 +123,7 @@ function Shell({ onSignOut }: { onSignOut: () => void }) {
   const [shortcuts, setShortcuts] = useState(false);
   useShortcuts(() => setShortcuts(true));
   return (
-    <>
+    <ActionHost>
       <a className="skip-link" href="#content">
         Skip to the content
       </a>
@@ -136,7 +137,7 @@ function Shell({ onSignOut }: { onSignOut: () => void }) {
         </main>
       </div>
       {shortcuts && <ShortcutList onClose={() => setShortcuts(false)} />}
-    </>
+    </ActionHost>
   );
 }
 

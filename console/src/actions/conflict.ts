@@ -43,6 +43,7 @@ async function eventsAfter(executionId: string, seq: number): Promise<EventDocum
 
 export function deedOf(event: Pick<EventDocument, "type" | "data">): string {
   const resolution = (event.data as Record<string, unknown> | null)?.["resolution"];
-  if (typeof resolution === "string") return `decided: ${resolution.replaceAll("_", " ")}`;
+  if (resolution === "approved" || resolution === "rejected") return `${resolution} it`;
+  if (typeof resolution === "string") return `resolved it: ${resolution.replaceAll("_", " ")}`;
   return DEEDS[event.type] ?? `did “${event.type}”`;
 }
