@@ -39,9 +39,13 @@ export function Sidebar({ counts, onShortcuts, onSignOut }: Props) {
         <ul>
           {PAGES.filter((page) => may(page.permission)).map((page) => (
             <li key={page.path}>
-              <Link to={page.path} aria-current={isCurrent(page.path, path) ? "page" : undefined}>
+              <Link
+                to={page.path}
+                aria-current={isCurrent(page.path, path) ? "page" : undefined}
+                aria-label={linkName(page.title, counts[page.path])}
+              >
                 <page.icon size={16} aria-hidden="true" />
-                <span>{page.title}</span>
+                <span>{page.short}</span>
                 {!!counts[page.path] && <span className="count">{countText(counts[page.path] ?? 0)}</span>}
               </Link>
             </li>
@@ -55,6 +59,10 @@ export function Sidebar({ counts, onShortcuts, onSignOut }: Props) {
 
 function isCurrent(page: string, path: string): boolean {
   return page === "/" ? path === "/" : path === page || path.startsWith(`${page}/`);
+}
+
+function linkName(title: string, count = 0): string {
+  return count ? `${title}, ${countText(count)} open` : title;
 }
 
 function countText(count: number): string {

@@ -117,6 +117,7 @@ function DueReviews({ reviews }: { reviews: readonly ReviewRow[] }) {
                     <Link to={`/reviews?review=${encodeURIComponent(review.id)}`}>{review.step_id}</Link>
                   </td>
                   <td className="secondary">{review.kind.replaceAll("_", " ")}</td>
+                  <td className="mono secondary">{review.execution_id}</td>
                   <td className="number">
                     {review.due_at ? (
                       <>
