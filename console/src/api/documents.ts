@@ -13,6 +13,7 @@ export type GraphDocument = Schemas["GraphDocument"];
 export type GraphNode = Schemas["GraphNode"];
 export type GraphScope = Schemas["GraphScope"];
 export type IdentityDocument = Schemas["IdentityDocument"];
+export type OverviewDocument = Schemas["OverviewDocument"];
 export type ProblemDocument = Schemas["Problem"];
 export type ReviewRow = Schemas["ReviewRow"];
 export type StepDocument = Schemas["StepDocument"];
@@ -20,15 +21,4 @@ export type StepDocument = Schemas["StepDocument"];
 export interface Page<T> {
   items: T[];
   next_cursor: string | null;
-}
-
-export interface OverviewDocument {
-  at: string;
-  counted_to: number;
-  counts: Record<string, number>;
-  reviews: { open: Record<string, number>; due: ReviewRow[] };
-  dlq: { open: number };
-  oldest_due: string | null;
-  workers: number | null;
-  queues: { name: string; due: number; oldest_due: string | null; workers: number }[];
 }
