@@ -168,3 +168,16 @@ async def test_each_step_has_a_span_with_the_names_of_the_design() -> None:
         ("a", "pay", 1, "payment"),
         ("a", "confirm", 1, "order.confirm"),
     ]
+
+
+@pytest.mark.requirement("J3")
+async def test_each_compensation_has_such_a_span() -> None:
+    exporter = InMemorySpanExporter()
+    telemetry = Telemetry(logs=False, traces=Tracing(SimpleSpanProcessor(exporter)))
+    async with Shop(telemetry=telemetry) as shop:
+        await shop.fault("pay", "refuse", "a")
+        await shop.order("a")
+        await shop.finished("a")
+    spans = [span.attributes for span in exporter.get_finished_spans() if span.attributes is not None]
+    found = [(span["order.id"], span["saga.step"], span["dep.name"]) for span in spans if "saga.step" in span]
+    assert found[-2:] == [("a", "reserve", "inventory"), ("a", "create", "order.create")]
