@@ -172,7 +172,7 @@ def scope(*children: Any, **fields: Any) -> dict[str, Any]:
         ({}, [("/name", "missing"), ("/steps", "missing")]),
         ({"name": "d", "steps": {}}, [("/steps", "type")]),
         (steps(3), [("/steps/0", "type")]),
-        (steps({}), [("/steps/0/step_id", "missing")]),
+        (steps({**TASK, "step_id": None}), [("/steps/0/step_id", "type")]),
         ({**task(), "name": "a b"}, [("/name", "bad_name")]),
         ({**task(), "color": 1}, [("/color", "unknown_field")]),
         (task(handlr="x"), [("/steps/0/handlr", "unknown_field")]),
@@ -180,7 +180,7 @@ def scope(*children: Any, **fields: Any) -> dict[str, Any]:
         (task(timeout_ms="5"), [("/steps/0/timeout_ms", "type")]),
         (task(retry_policy={"max_attempts": 0}), [("/steps/0/retry_policy/max_attempts", "minimum")]),
         (task(idempotency_strategy="safe"), [("/steps/0/idempotency_strategy", "unknown_word")]),
-        (scope({"step_id": 3}), [("/steps/0/children/0/step_id", "type")]),
+        (scope({**TASK, "step_id": 3}), [("/steps/0/children/0/step_id", "type")]),
         (scope(TASK, foreach="input.x"), [("/steps/0/foreach", "unknown_field")]),
         ({**task(), "policies": {"escalation": {"errors": 0}}}, [("/policies/escalation/errors", "minimum")]),
         (task(classify={"x": "BAD"}), [("/steps/0/classify/x", "unknown_word")]),
@@ -202,6 +202,55 @@ def test_shape_and_sense_are_told_together() -> None:
         ("/steps/1/idempotency_strategy", "missing"),
         ("/steps/0/on_success", "unknown_step"),
     ]
+
+
+def test_all_mistakes_of_shape_and_sense_are_reported_in_one_run() -> None:
+    document = {
+        "name": "d",
+        "version": "1",
+        "steps": [
+            {**TASK, "timeout_ms": "5 s", "on_success": "c"},
+            {**TASK, "step_id": "b", "retry_policy": {"max_attempts": "x", "color": 1}, "when": "1 +"},
+            {**TASK, "step_id": "b", "handler": 7},
+        ],
+    }
+    assert refused(document) == [
+        ("/steps/0/timeout_ms", "type"),
+        ("/steps/1/retry_policy/color", "unknown_field"),
+        ("/steps/1/retry_policy/max_attempts", "type"),
+        ("/steps/2/handler", "type"),
+        ("/version", "type"),
+        ("/steps/0/on_success", "unknown_step"),
+        ("/steps/1/when", "expression"),
+        ("/steps/2/step_id", "duplicate_id"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("document", "path"),
+    [
+        ({"name": "d", "steps": [{**TASK, "on_success": "x"}, {**TASK, "step_id": 7}]}, "/steps/1/step_id"),
+        ({"name": "d", "steps": [{**TASK, "type": "job", "branches": []}]}, "/steps/0/type"),
+        ({"name": "d", "steps": [{**TASK, "on_success": 7}, {**TASK, "step_id": "b"}]}, "/steps/0/on_success"),
+        ({"name": "d", "mode": "graph", "steps": [{**TASK, "depends_on": []}]}, "/mode"),
+        ({"name": "d", "steps": [{**TASK, "on_success": "b"}, 3]}, "/steps/1"),
+        ({"name": "d", "mode": "dag", "steps": [{**TASK, "depends_on": [3]}]}, "/steps/0/depends_on/0"),
+    ],
+)
+def test_what_only_follows_from_another_mistake_is_not_reported(document: Any, path: str) -> None:
+    assert [path for path, _ in refused(document)] == [path]
+
+
+def test_dependencies_in_a_flow_are_refused_with_the_mode_they_need() -> None:
+    pair = [TASK, {**TASK, "step_id": "b", "depends_on": [TASK["step_id"]]}]
+    text = '`depends_on` needs `"mode": "dag"`, and this stands in a `flow`: put `"mode": "dag"`'
+    assert f"/steps/1/depends_on: {text} beside `steps`, or remove `depends_on`" in told({"name": "d", "steps": pair})
+    inner = scope(*pair, mode="flow")
+    assert f"/steps/0/children/1/depends_on: {text} in scope 's', or remove `depends_on`" in told(inner)
+
+
+def test_a_value_of_another_type_is_refused_with_both_types() -> None:
+    assert "/steps/0/timeout_ms: must be int or None, not str" in told(task(timeout_ms="5 s"))
 
 
 @pytest.mark.parametrize("kind", ["task", "external_call", "notify"])

@@ -13,7 +13,9 @@ from tenuto.kernel import validation
 from tenuto.kernel.definition import Definition, Step, from_document
 from tenuto.kernel.validation.steps import HANDLED
 from tenuto.values.schema import Flaw, Kind, Schema, pointer, schema_problem
+from tenuto.values.schema.expectation import PYTHON_TYPES, type_name
 
+from .document_repair import RepairedDocument
 from .translator import attempt_timeout
 
 Source: TypeAlias = Mapping[str, Any] | Path | str | bytes
@@ -29,11 +31,12 @@ def read_document(source: Source, more: Callable[[Definition], list[Problem]] | 
     """
     document = _load(source)
     problems = _schema_problems(document)
-    definition = _convert(document)
+    repaired = RepairedDocument(document, problems)
+    definition = _convert(repaired.document)
     if definition is not None:
-        known = {problem.path for problem in problems}
-        problems += [*_undeclared(document, "/steps"), *(p for p in find_problems(definition) if p.path not in known)]
-        problems += [] if more is None else more(definition)
+        found = [*_undeclared(repaired.document, "/steps"), *find_problems(definition)]
+        found += [] if more is None else more(definition)
+        problems += [problem for problem in found if repaired.reports(problem)]
         if not problems:
             return definition
     assert problems, "the schema accepts what the structs reject"
@@ -146,6 +149,10 @@ def _problems_of(flaw: Flaw) -> Iterator[Problem]:
             yield Problem(at, "unknown_word", f"must be one of {', '.join(str(option) for option in kind.options)}")
         case Kind.Pattern():
             yield Problem(at, "bad_name", f"must be {validation.NAMES}")
+        case Kind.Type():
+            names = sorted(kind.types, key=lambda name: name == "null")
+            text = f"must be {' or '.join(PYTHON_TYPES[name] for name in names)}, not {type_name(flaw.instance)}"
+            yield Problem(at, kind.name, text)
         case _:
             yield Problem(at, kind.name, flaw.message)
 

@@ -61,6 +61,7 @@ def in_python_terms(problem: Problem, definition: Definition) -> tuple[str, str,
     keyword = _KEYWORDS.get(_NUMBER.sub("", field), field.replace("/", "."))
     message = _NAMED.sub(lambda match: f"`{_KEYWORDS.get(match[1], match[1])}`", problem.message)
     message = message.replace('`"compensation_policy": "manual"`', '`compensation_policy="manual"`')
+    message = message.replace('`"mode": "dag"`', '`mode="dag"`').replace("in scope ", "in group ")
     return f"{where}, {keyword}" if keyword else where, problem.code, message
 
 

@@ -15,8 +15,10 @@ def check_edges(place: Place, tree: Tree) -> Iterator[Problem]:
     if mode == "dag":
         yield from _of_dependencies(place, siblings, tree)
     elif place.node.depends_on:
-        text = f"only children of a `dag` depend on one another, and this stands in a `{mode}`: leave it out"
-        yield Problem(f"{place.pointer}/depends_on", "misplaced", text)
+        parent = place.parent
+        where = "beside `steps`" if parent is None or parent.parent is None else f"in scope {place.scope.id!r}"
+        text = f'`depends_on` needs `"mode": "dag"`, and this stands in a `{mode}`: put `"mode": "dag"` {where}'
+        yield Problem(f"{place.pointer}/depends_on", "misplaced", f"{text}, or remove `depends_on`")
     for field, target in _targets(place.node):
         if mode != "flow":
             text = f"only steps of a `flow` name the next one, and this stands in a `{mode}`: leave it out"
@@ -107,7 +109,8 @@ def _without(stuck: dict[str, list[str]], cycle: list[str]) -> dict[str, list[st
 
 def _of_flow(place: Place) -> Iterator[Problem]:
     targets = [target for child in place.children for _, target in _targets(child.node)]
-    if any(target not in place.by_id and target not in (SUCCEED, FAIL) for target in targets):
+    is_meant_as_dag = any(child.node.depends_on for child in place.children)
+    if is_meant_as_dag or any(target not in place.by_id and target not in (SUCCEED, FAIL) for target in targets):
         return  # already reported, and the edges are unknown
     start, reached = place.children[0].node.id, _reached(place)
     for child in place.children:

@@ -7,7 +7,7 @@ from tenuto.errors import Problem
 from . import Flaw, Kind, pointer
 
 _MOST_FIELDS = 12
-_WORDS = {
+PYTHON_TYPES = {
     "string": "str",
     "integer": "int",
     "number": "float",
@@ -108,7 +108,7 @@ def _name(document: dict[str, Any], schema: Any) -> str:
         title: str | None = schema.get("title")
         values = schema.get("additionalProperties")
         return title or (f"dict[str, {_name(document, values)}]" if isinstance(values, dict) else "object")
-    word = _WORDS.get(kind, "any value") if isinstance(kind, str) else "any value"
+    word = PYTHON_TYPES.get(kind, "any value") if isinstance(kind, str) else "any value"
     return f"{word} ({schema['format']})" if "format" in schema else word
 
 
