@@ -33,7 +33,8 @@ def _contents(root: Any) -> Iterator[str]:
 
 def _options_before(root: Any) -> Iterator[str]:
     yield "\n## Before the command\n\n"
-    yield "As in `tenuto --url sqlite:///shop.db ls`.\n\n"
+    yield "As in `tenuto --url sqlite:///shop.db ls`. Every command also accepts `--url`, `--server` and `--json`\n"
+    yield "after its name.\n\n"
     yield from _parameters(root)
 
 

@@ -4,8 +4,12 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from typer.main import get_command
+
+from tenuto.cli.app import app
 
 from .conftest import Run
 
@@ -25,6 +29,71 @@ print(json.dumps([code, sorted(sys.modules)]))
     assert code == 0
     assert "typer" in loaded
     assert NEVER_LOADED & set(loaded) == set()
+
+
+NOT_FOR_LISTS = {"asyncpg", "fastapi", "httpx2", "opentelemetry", "pydantic", "starlette", "structlog", "uvicorn"}
+
+
+def test_lists_are_quick_because_they_load_only_what_they_use(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/list.db"
+    program = f"""
+import json, sys
+from tenuto.cli import main
+codes = [main(["--url", {url!r}, "migrate"]), main(["--url", {url!r}, "ls", "--definition", "x"])]
+print(json.dumps([codes, sorted(sys.modules)]))
+"""
+    answer = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    codes, loaded = json.loads(answer.stdout.splitlines()[-1])
+    assert codes == [0, 0]
+    assert "tenuto.api.engine" in loaded
+    assert (NOT_FOR_LISTS | {"tenuto.client", "tenuto.service", "tenuto.telemetry"}) & set(loaded) == set()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "--url {url} --json ls",
+        "ls --url {url} --json",
+        "--json ls --url {url}",
+        "keys --url {url} ls --json",
+        "--json --url {url} keys ls",
+        "keys --json ls --url {url}",
+        "--url sqlite:///elsewhere.db ls --url {url} --json",
+    ],
+)
+def test_the_options_that_all_commands_share_go_before_and_after_the_name(
+    tenuto: Run, tmp_path: Path, words: str
+) -> None:
+    url = f"sqlite:///{tmp_path}/other.db"
+    tenuto("migrate", "--url", url)
+    done = tenuto(*words.format(url=url).split())
+    assert (done.code, json.loads(done.out)) == (0, [])
+
+
+@pytest.mark.parametrize("words", ["--server {server} ls --json", "--json ls --server {server}"])
+def test_the_server_goes_before_and_after_the_name(tenuto: Run, words: str) -> None:
+    done = tenuto(*words.format(server="http://127.0.0.1:9").split())
+    assert (done.code, json.loads(done.err)["code"]) == (7, "service_unreachable")
+
+
+def test_every_command_accepts_the_shared_options() -> None:
+    lacking = []
+
+    def look(command: Any, path: str) -> None:
+        context = command.make_context("tenuto", [], resilient_parsing=True)
+        names = {name for parameter in command.get_params(context) for name in parameter.opts}
+        if not names >= {"--url", "--server", "--json"}:
+            lacking.append(path)
+        for name, inner in getattr(command, "commands", {}).items():
+            look(inner, f"{path} {name}")
+
+    look(get_command(app), "tenuto")
+    assert lacking == []
+
+
+def test_a_command_without_output_prints_its_errors_as_json(tenuto: Run) -> None:
+    done = tenuto("--json", "worker", "--app", "no_such_module")
+    assert (done.code, json.loads(done.err)["code"]) == (1, "app_not_loaded")
 
 
 def test_looking_makes_no_database(tenuto: Run, tmp_path: Path) -> None:

@@ -4,11 +4,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tenuto.authoring.programs import compile_document
-from tenuto.client import ServiceClient
 from tenuto.errors import InvalidInput, NotSupported
 from tenuto.runtime.clock import Environment
 from tenuto.runtime.durable import DurableRuntime
-from tenuto.runtime.memory import MemoryRuntime
 from tenuto.runtime.observer import Observer
 from tenuto.runtime.port import Runtime
 from tenuto.storage import DATABASE_URLS, Store, make_store, unsupported
@@ -19,6 +17,7 @@ from .bulk_commands import LocalCommands
 from .identity import LocalIdentity
 
 if TYPE_CHECKING:
+    from tenuto.client import ServiceClient
     from tenuto.telemetry import Telemetry
 
 SHORTEST_LEASE_MS = 1_000
@@ -55,7 +54,11 @@ def backend_for(
     metered = _unmetered if telemetry is None else telemetry.metered
     if telemetry is not None:
         observers = (*observers, *telemetry.observers)
-    if scheme == "memory":
+    if (
+        scheme == "memory"
+    ):  # imported here, as the client is: a process uses one of the three, and commands start quickly
+        from tenuto.runtime.memory import MemoryRuntime
+
         memory = MemoryRuntime(
             environment,
             observers=observers,
@@ -87,6 +90,8 @@ def backend_for(
         )
         return _local(runtime, environment, telemetry)
     if scheme in REMOTE:
+        from tenuto.client import ServiceClient
+
         _check_client(observers=observers, announced=announced, publish=publish, retention=keep_ms)
         return _remote(
             ServiceClient(url, api_key, lambda definition: compile_document(definition, {}), environment.new_id)
@@ -116,7 +121,7 @@ def _local(runtime: Runtime, environment: Environment, telemetry: "Telemetry | N
     )
 
 
-def _remote(client: ServiceClient) -> Backend:
+def _remote(client: "ServiceClient") -> Backend:
     return Backend(
         lifecycle=client,
         commands=client.commands,

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import typer
 from typer.completion import install_callback, show_callback
-from typer.core import TyperGroup
 from typer.main import get_command
 
 import tenuto
@@ -28,11 +27,11 @@ from . import (
     processes,
     reviews,
 )
-from .command import connection
 from .connection import Connection
 from .exit_codes import Exit, exit_code
 from .output import NAME, discard_unwritten, named_output, print_to_stderr
 from .printer import Printer, print_error
+from .shared_options import AsJson, Group, Server, Url, connection
 from .usage import print_usage_error
 
 ORDER = [processes.SECTION, executions.SECTION, control.SECTION, reviews.SECTION, definitions.SECTION, database.SECTION]
@@ -42,7 +41,7 @@ COMPLETION = {"--install-completion": install_callback, "--show-completion": sho
 SHELLS = ("bash", "zsh", "fish", "powershell", "pwsh")
 
 
-class Sections(TyperGroup):
+class Sections(Group):
     """A group whose help lists its commands under headings. Typer has those in its rich help, which is slow to load."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -88,12 +87,9 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def options(
     context: typer.Context,
-    url: Annotated[
-        str | None, typer.Option(metavar="URL", help="Use this database. Default: TENUTO_URL, or sqlite:///tenuto.db.")
-    ] = None,
-    server: Annotated[
-        str | None, typer.Option(metavar="URL", help="Use this service instead of a database. Default: TENUTO_SERVER.")
-    ] = None,
+    url: Url = None,
+    server: Server = None,
+    as_json: AsJson = False,
     tenant: Annotated[
         str, typer.Option(metavar="NAME", help="Act for this tenant, if on a database.")
     ] = DEFAULT_TENANT,
@@ -101,11 +97,7 @@ def options(
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
-    if server and not server.startswith(("http://", "https://")):
-        told = "the URL of a service begins with https:// or http://"
-        raise typer.BadParameter(told, param_hint="--server")
-    given = connection(context)
-    given.url, given.server, given.tenant = url, server, tenant
+    connection(context).tenant = tenant
 
 
 for module in (

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import event_loop
-from .command import AsJson, command, connection
+from .command import AsJson, Group, command, connection
 from .exit_codes import Exit
 from .formats import ago, plural
 from .printer import Printer
@@ -89,7 +89,7 @@ async def export(context: typer.Context) -> None:
 
 
 def add_to(app: typer.Typer) -> None:
-    audit = typer.Typer(rich_markup_mode=None, help=HELP)
+    audit = typer.Typer(cls=Group, rich_markup_mode=None, help=HELP)
 
     @audit.callback(invoke_without_command=True, help=HELP)
     def run(

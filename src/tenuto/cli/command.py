@@ -10,12 +10,13 @@ from typing import Annotated, Any, ParamSpec
 import typer
 
 from . import event_loop
-from .connection import Connection
+from .shared_options import AsJson as AsJson
+from .shared_options import Command, Group
+from .shared_options import connection as connection
 
 P = ParamSpec("P")
 
 Id = Annotated[str, typer.Argument(metavar="ID", help="The id of the execution.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 Reason = Annotated[str, typer.Option(metavar="TEXT", help="Record this reason in the history and the audit log.")]
 
 
@@ -29,7 +30,7 @@ def command(
         def run(*args: P.args, **kwargs: P.kwargs) -> int | None:
             return event_loop.run(function(*args, **kwargs))
 
-        app.command(name, rich_help_panel=section)(run)
+        app.command(name, cls=Command, rich_help_panel=section)(run)
 
     return add
 
@@ -43,7 +44,7 @@ def group(
     alone: Callable[[typer.Context, bool], Coroutine[Any, Any, None]] | None = None,
 ) -> typer.Typer:
     """Adds a command with subcommands. `alone` runs if none is given."""
-    made = typer.Typer(rich_markup_mode=None, no_args_is_help=alone is None, help=help)
+    made = typer.Typer(cls=Group, rich_markup_mode=None, no_args_is_help=alone is None, help=help)
     if alone is not None:
 
         @made.callback(invoke_without_command=True, help=help)
@@ -53,12 +54,6 @@ def group(
 
     app.add_typer(made, name=name, rich_help_panel=section)
     return made
-
-
-def connection(context: typer.Context) -> Connection:
-    found = context.obj
-    assert isinstance(found, Connection)
-    return found
 
 
 def read_json(text: str | None, option: str) -> Any:

@@ -27,11 +27,12 @@ DATABASE_COMMANDS = ("dev", "serve", "worker", "keys", "migrate", "restored", "e
 
 @dataclass(slots=True)
 class Connection:
-    """The options before the command. Settings fill in the rest when they are needed."""
+    """The options that say what to work on and how to answer. Settings fill in the rest when they are needed."""
 
     url: str | None = None
     server: str | None = None
     tenant: str = DEFAULT_TENANT
+    as_json: bool = False
 
     def command_line(self, command: str) -> str:
         """A command line to copy. It repeats the options of this one, so that it works on the same target."""

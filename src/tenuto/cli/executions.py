@@ -9,6 +9,7 @@ import typer
 from .command import AsJson, Id, command, connection, read_json
 from .formats import STYLES, ago, between, failure, full_time, plural, status_cell
 from .printer import Cell, Printer
+from .shared_options import use_json
 
 if TYPE_CHECKING:
     from tenuto.api.engine import Engine
@@ -284,7 +285,9 @@ async def watch(
     within: Annotated[
         str | None, typer.Option("--timeout", metavar="TIME", help="Stop watching after this time, such as 30s or 5m.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print a line of JSON for each change.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", callback=use_json, help="Print a line of JSON for each change.")
+    ] = False,
 ) -> int:
     """Watch an execution until it ends."""
     from .watcher import follow, milliseconds_of
