@@ -1,6 +1,8 @@
 """The console's files: at every deep link, below a prefix, behind a proxy, with a policy that runs nothing else."""
 
+import base64
 import gzip
+import hashlib
 import re
 from pathlib import Path
 
@@ -12,6 +14,7 @@ import tenuto
 from tenuto import Engine
 from tenuto.service.app import create_app
 from tenuto.settings import Settings
+from tenuto.telemetry import Telemetry
 
 BROWSER = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
 PAGES = ("/", "/executions", "/executions/1a1e1c763e38d8d06329bb", "/reviews", "/dead-letters", "/overview", "/sign-in")
@@ -158,3 +161,26 @@ async def test_without_the_setting_or_a_build_there_is_no_console(built: Path, t
         async with client_of(app) as client:
             answer = await client.get("/executions")
         assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+
+
+@pytest.mark.parametrize("root", ["", "/tools/tenuto"])
+async def test_without_a_console_a_page_links_to_what_there_is(tmp_path: Path, root: str) -> None:
+    async with Engine(telemetry=Telemetry()) as engine:
+        app = create_app(engine, Settings(), console=tmp_path / "nothing")
+        async with client_of(app, root_path=root) as client:
+            page = await client.get(f"{root}/")
+            links = re.findall(r"href='([^']*)'", page.text)
+            answers = [(await client.get(link)).status_code for link in links]
+    assert (page.status_code, page.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert links == [f"{root}/{path}" for path in ("docs", "openapi.json", "healthz", "readyz", "metrics")]
+    assert answers == [200] * len(links)
+    (style,) = re.findall(r"<style>(.*?)</style>", page.text, re.DOTALL)
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    assert f"style-src 'sha256-{digest}'" in page.headers["content-security-policy"]
+
+
+async def test_the_page_without_a_console_is_closed_with_the_other_open_routes(tmp_path: Path) -> None:
+    async with Engine() as engine:
+        app = create_app(engine, Settings(open_routes=False), console=tmp_path / "nothing")
+        async with client_of(app) as client:
+            assert (await client.get("/")).status_code == 401

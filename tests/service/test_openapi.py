@@ -140,6 +140,8 @@ async def test_the_page_has_every_operation_and_loads_nothing_from_elsewhere(mak
     for _, operation in operations(document):
         assert f"<details id='{operation['operationId']}'>" in answer.text
     assert re.findall(r"(?:src|href)='([^']*)'", answer.text) == ["openapi.json"]
+    assert "Select a row to open it" in answer.text
+    assert "details[open] > summary::before" in answer.text, "a row shows whether it is open"
     policy = answer.headers["content-security-policy"]
     for tag, kind in (("style", "style-src"), ("script", "script-src")):
         (text,) = re.findall(rf"<{tag}>(.*?)</{tag}>", answer.text, re.DOTALL)

@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from . import event_loop
-from .command import AsJson, Group, command, connection
+from .command import AsJson, command, connection
 from .exit_codes import Exit
 from .formats import ago, plural
 from .printer import Printer
+from .shared_options import Group
 
 if TYPE_CHECKING:
     from tenuto.storage.audit import Kept

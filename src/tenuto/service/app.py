@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fastapi import Depends, FastAPI
+from starlette.requests import Request
 from starlette.responses import HTMLResponse, Response
 from starlette.types import ASGIApp
 
@@ -37,6 +38,7 @@ from .http.request_log import RequestLog
 from .http.request_metrics import RequestMetrics
 from .http.responses import json_response
 from .http.session_cookie import SessionCookies
+from .http.start_page import start_page, start_page_policy
 
 
 class Application(FastAPI):
@@ -103,6 +105,8 @@ def create_app(engine: Engine, settings: Settings | None = None, *, console: Pat
     _add_own_routes(app)
     if settings.console and (console / "index.html").is_file():
         app.router.default = ConsolePages(console, address, app.router.default)
+    else:
+        _add_start_page(app, address)
     add_openapi(app)
     layers: list[Callable[[ASGIApp], ASGIApp]] = [
         partial(FastPath, routes=executions.fast_routes()),
@@ -135,3 +139,10 @@ def _add_own_routes(app: FastAPI) -> None:
     @app.get("/docs", operation_id="docs", include_in_schema=False, **options)
     async def docs() -> Response:
         return HTMLResponse(docs_page(app.openapi()), headers={"Content-Security-Policy": policy()})
+
+
+def _add_start_page(app: FastAPI, address: PublicAddress) -> None:
+    @app.get("/", operation_id="start_page", include_in_schema=False, dependencies=[Depends(unless_closed)])
+    async def start(request: Request) -> Response:
+        page = start_page(address.prefix(request.scope))
+        return HTMLResponse(page, headers={"Content-Security-Policy": start_page_policy()})

@@ -20,7 +20,7 @@ _SIGN_IN = (
 
 
 @lru_cache(1)
-def _style() -> str:
+def page_style() -> str:
     return (_FOLDER / "page.css").read_text(encoding="utf-8")
 
 
@@ -32,9 +32,13 @@ def _script() -> str:
 def policy() -> str:
     """The content security policy: only the page's own style and script, by their hashes."""
     return (
-        f"default-src 'none'; style-src {_hash(_style())}; script-src {_hash(_script())}; "
+        f"default-src 'none'; {style_policy()}; script-src {_hash(_script())}; "
         "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
     )
+
+
+def style_policy() -> str:
+    return f"style-src {_hash(page_style())}"
 
 
 def _hash(text: str) -> str:
@@ -49,10 +53,13 @@ def docs_page(document: dict[str, Any]) -> str:
             by_tag.setdefault(tag, []).append(_operation(method.upper(), path, operation))
     sections = [f"<h2>{escape(tag)}</h2>{''.join(operations)}" for tag, operations in by_tag.items()]
     title = escape(f"{document['info']['title']} {document['info']['version']}")
-    opening = "<p>The OpenAPI document: <a href='openapi.json'>openapi.json</a>.</p>"
+    opening = (
+        "<p>The OpenAPI document: <a href='openapi.json'>openapi.json</a>. "
+        "Select a row to open it: its parameters, an example, and a form to send it.</p>"
+    )
     return (
         f"<!doctype html><html lang='en'><meta charset='utf-8'><title>{title}</title>"
-        f"<meta name='viewport' content='width=device-width'><style>{_style()}</style>"
+        f"<meta name='viewport' content='width=device-width'><style>{page_style()}</style>"
         f"<h1>{title}</h1>{opening}{_SIGN_IN}{''.join(sections)}<script>{_script()}</script></html>"
     )
 
