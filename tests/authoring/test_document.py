@@ -328,6 +328,7 @@ STRUCTS: list[tuple[str | None, Any]] = [
     ("retry_policy", RetryPolicy),
     ("policies", kernel.Policies),
     ("escalation", kernel.Escalation),
+    ("run", kernel.RunPolicies),
 ]
 
 
