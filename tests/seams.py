@@ -393,9 +393,9 @@ def start_queues(queue: StartQueue) -> dict[str, Any]:
     return queue._queues
 
 
-def scout(tenants: OverLimitTenants, tenant: str, now: float) -> None:
-    """Lets one start through, to see whether there is room again."""
-    tenants._scout(tenants._tenants[tenant], now)
+def begin_reading(tenants: OverLimitTenants, tenant: str, now: float) -> None:
+    """As if a start were reading the capacity of the tenant."""
+    tenants._begin_reading(tenants._tenants[tenant], now)
 
 
 def pending_hints(store: PostgresStore) -> list[str]:

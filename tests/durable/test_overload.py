@@ -12,7 +12,7 @@ from tenuto.errors import IdempotencyConflict, TenantLimit
 from tenuto.runtime.durable import tenant_admission as crowds
 from tenuto.runtime.durable.tenant_admission import OverLimitTenants, StartQueue
 from tests.checking.soundness import assert_sound
-from tests.seams import admission_of, durable_runtime, postgres_store_of, scout, start_queues
+from tests.seams import admission_of, begin_reading, durable_runtime, postgres_store_of, start_queues
 
 ROOM = 50
 OFFERED = 1_000
@@ -198,10 +198,10 @@ def test_after_many_as_many_are_let_through_as_a_commit_left_room_for() -> None:
     _full(known)
     assert known.refuse("t")
     assert not known.refuse("another")
-    known.told("t", 2)
+    known.set_capacity("t", 2)
     assert [known.refuse("t") for _ in range(4)] == [False, False, True, True]
     assert known.is_full("t")
-    known.told("t", -1)
+    known.set_capacity("t", -1)
     assert known.refuse("t")
 
 
@@ -209,7 +209,7 @@ def test_after_many_as_many_are_let_through_as_a_commit_left_room_for() -> None:
 def test_and_as_many_as_ended_here_since_then() -> None:
     known = OverLimitTenants()
     _full(known)
-    known.told("t", 1)
+    known.set_capacity("t", 1)
     known.ended("t")
     assert not known.is_full("t")
     assert [known.refuse("t") for _ in range(3)] == [False, False, True]
@@ -227,7 +227,7 @@ def test_now_and_then_one_looks_whether_there_is_room_again(monkeypatch: pytest.
         known.waits("t")
     assert not known.is_worth_waiting("t")  # enough have waited for what he hears
     assert known.refuse("t")
-    known.told("t", 0)
+    known.set_capacity("t", 0)
     assert not known.is_worth_waiting("t")
     assert known.refuse("t")
     known.forget("t")
@@ -237,21 +237,21 @@ def test_now_and_then_one_looks_whether_there_is_room_again(monkeypatch: pytest.
 def test_when_what_was_heard_is_old_one_looks_and_the_others_wait_for_him(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crowds, "MOMENT_S", -1.0)
     known = OverLimitTenants()
-    assert not known.must_look("t")
+    assert not known.must_read("t")
     _full(known)
-    assert [known.must_look("t") for _ in range(3)] == [True, False, False]
+    assert [known.must_read("t") for _ in range(3)] == [True, False, False]
     assert known.is_worth_waiting("t")
-    known.told("t", 2)
-    assert not known.must_look("t")  # there is room: whoever comes is let in
+    known.set_capacity("t", 2)
+    assert not known.must_read("t")  # there is capacity: starts are let through
     assert [known.refuse("t") for _ in range(2)] == [False, False]
-    assert known.must_look("t")
+    assert known.must_read("t")
 
 
 def test_of_those_who_come_a_few_at_a_time_are_let_in_however_much_room_there_is(long_moments: None) -> None:
     known = OverLimitTenants()
     assert not known.has_enough("t", 10**6)
     _full(known)
-    known.told("t", 10 * crowds.MANY)
+    known.set_capacity("t", 10 * crowds.MANY)
     assert [known.has_enough("t", under_way) for under_way in (crowds.AT_ONCE - 1, crowds.AT_ONCE)] == [False, True]
 
 
@@ -261,7 +261,7 @@ def test_what_was_long_ago_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None
     _full(known)
     assert known.refuse("t")
     monkeypatch.setattr(crowds, "FORGOTTEN_S", -1.0)
-    known.told("t", 1)
+    known.set_capacity("t", 1)
     assert [known.refuse("t") for _ in range(100)] == [False] * 100
 
 
@@ -304,7 +304,7 @@ async def test_so_many_are_on_their_way_and_the_others_follow_in_turn(monkeypatc
 
 
 def outside(door: StartQueue) -> int:
-    return len(start_queues(door)["t"].outside)
+    return len(start_queues(door)["t"].waiting)
 
 
 async def test_whoever_has_waited_long_enough_goes_and_is_not_called() -> None:
@@ -411,7 +411,7 @@ async def test_no_more_are_on_their_way_than_there_may_be_before_anybody_is_know
         def enter_and_count(door: StartQueue, tenant: str) -> None:
             nonlocal most
             enter(door, tenant)
-            most = max(most, door.inside(tenant))
+            most = max(most, door.committing(tenant))
 
         monkeypatch.setattr(StartQueue, "enter", enter_and_count)
         accepted, _ = await offer(engine, OFFERED)
@@ -429,7 +429,7 @@ async def test_whoever_comes_to_a_closed_door_while_somebody_looks_waits_or_is_r
         for _ in range(crowds.MANY):
             known.refused("busy")
         admission_of(runtime).starting.enter("busy")
-        scout(known, "busy", time.monotonic())
+        begin_reading(known, "busy", time.monotonic())
         assert admission_of(runtime).must_wait("busy")
         for _ in range(crowds.MANY):
             known.waits("busy")

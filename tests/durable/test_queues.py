@@ -16,7 +16,7 @@ from tenuto.kernel.codec import decode_answer, encode_fact
 from tenuto.kernel.events import NULL
 from tenuto.kernel.facts import Ignored, Reported, Succeeded
 from tenuto.storage import Store
-from tenuto.storage.tasks import Answered, Letter, Taking, TaskKey
+from tenuto.storage.tasks import Answered, MailMessage, Taking, TaskKey
 from tests.contract.doubles import Stage, ThreadGate, until, until_blocked
 from tests.contract.sagas import FAST, one_step
 from tests.seams import session_of, store_of, tasks_of
@@ -378,16 +378,16 @@ async def answer(store: Store, execution: str, number: int, value: bytes = b'"la
     """As a worker would that was slow to say so."""
     ref = Ref("work", "forward", number)
     fact = Reported(at=0, ref=ref, outcome=Succeeded(result=type(NULL)(value)), lease=lease_id(execution, ref))
-    letter = Letter(f"late:{execution}:{number}", execution, encode_fact(fact))
-    await store.tasks.answer("a worker of old", [Answered(Taking(TaskKey(execution, *ref.parts), 1), letter)])
+    message = MailMessage(f"late:{execution}:{number}", execution, encode_fact(fact))
+    await store.tasks.answer("a worker of old", [Answered(Taking(TaskKey(execution, *ref.parts), 1), message)])
     verdicts: dict[str, bytes] = {}
 
     async def is_read() -> bool:
-        verdicts.update(await store.mailbox.verdicts([letter.id]))
+        verdicts.update(await store.mailbox.verdicts([message.id]))
         return bool(verdicts)
 
     await until_true(is_read)
-    return decode_answer(verdicts[letter.id])
+    return decode_answer(verdicts[message.id])
 
 
 @pytest.mark.requirement("F10")

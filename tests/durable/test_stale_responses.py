@@ -265,7 +265,7 @@ async def test_what_is_in_nobodys_hand_goes_on(url: str, caplog: pytest.LogCaptu
         make_sweep_due(runtime)
         for handle in (owned, deaf):
             assert (await handle.result()).output == 1
-    assert "were in nobody's hand" in caplog.text
+    assert "were owned by this session but not held" in caplog.text
 
 
 async def test_what_is_being_taken_into_hand_is_in_somebodys(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -311,7 +311,7 @@ async def test_what_is_claimed_and_not_told_yet_is_not_in_nobodys_hand(
         assert (await handle.result()).output == 1
     assert looked
     assert not any(looked)
-    assert "were in nobody's hand" not in caplog.text
+    assert "were owned by this session but not held" not in caplog.text
 
 
 async def test_what_breaks_again_before_the_answer_that_it_is_set_aside_is_set_aside_again(

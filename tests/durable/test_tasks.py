@@ -11,7 +11,7 @@ from tenuto.storage import Store
 from tenuto.storage.port import Batch, MailVerdict
 from tenuto.storage.postgres.store import PostgresStore
 from tenuto.storage.sqlite.store import SqliteStore
-from tenuto.storage.tasks import Answered, Beginning, Letter, Serving, Taking, Task, TaskKey, work_names
+from tenuto.storage.tasks import Answered, Beginning, MailMessage, Serving, Taking, Task, TaskKey, work_names
 from tenuto.views.projections import TaskEnded, TaskRow, TaskWithdrawn
 from tests.durable.rows import append, standing, start
 
@@ -66,7 +66,7 @@ async def take(store: Store, session: str = "s2", limit: int = 10, queue: str = 
     return [task.key for task in await store.tasks.take(session, queue, HANDLERS, limit)]
 
 
-async def letters(store: Store, session: str = "s1") -> list[str]:
+async def messages(store: Store, session: str = "s1") -> list[str]:
     return [mail.id for mail in await store.mailbox.unread(session)]
 
 
@@ -128,15 +128,15 @@ async def test_a_session_that_is_over_takes_and_begins_nothing(store: Store, how
     else:
         assert await store.sessions.reap() == 1
     assert await take(store) == []
-    assert await store.tasks.begin("s2", [Beginning(first(key("x1")), marks=True, letter=letter("b"))]) == (
+    assert await store.tasks.begin("s2", [Beginning(first(key("x1")), marks=True, message=message("b"))]) == (
         set(),
         set(),
     )
-    assert await letters(store) == []
+    assert await messages(store) == []
 
 
-def letter(id: str, execution: str = "x1") -> Letter:
-    return Letter(id, execution, b"{}")
+def message(id: str, execution: str = "x1") -> MailMessage:
+    return MailMessage(id, execution, b"{}")
 
 
 async def test_what_begins_is_checked_and_told_in_one_transaction(store: Store) -> None:
@@ -145,10 +145,10 @@ async def test_what_begins_is_checked_and_told_in_one_transaction(store: Store) 
     mine = [first(each) for each in await take(store, limit=2)]
     others = first((await take(store, "s3"))[0])
     wanted = [Beginning(each, marks=True) for each in (mine[0], others)]
-    wanted.append(Beginning(mine[1], marks=True, letter=letter("begun", mine[1].key.execution)))
+    wanted.append(Beginning(mine[1], marks=True, message=message("begun", mine[1].key.execution)))
     assert await store.tasks.begin("s2", wanted) == (set(mine), {"s1"})
     assert await store.tasks.begin("s2", wanted) == (set(mine), {"s1"})  # asked twice after a broken connection
-    assert await letters(store) == ["begun"]
+    assert await messages(store) == ["begun"]
     assert {held.taking: held.begun for held in await store.tasks.held("s2")} == dict.fromkeys(mine, True)
 
 
@@ -156,10 +156,10 @@ async def test_an_answer_ends_the_task_and_wakes_the_execution(store: Store) -> 
     await open_sessions(store, "s1", "s2")
     await grant(store, row(key()))
     await take(store)
-    answer = [Answered(first(key()), letter("r1"))]
+    answer = [Answered(first(key()), message("r1"))]
     assert await store.tasks.answer("s2", answer) == {"s1"}
     assert await store.tasks.answer("s2", answer) == {"s1"}
-    assert await letters(store) == ["r1"]
+    assert await messages(store) == ["r1"]
     assert await store.tasks.held("s2") == []
     found = await store.executions.find("x1")
     assert found is not None
@@ -171,9 +171,9 @@ async def test_an_answer_of_another_session_ends_nothing(store: Store) -> None:
     await open_sessions(store, "s1", "s2", "s3")
     await grant(store, row(key()))
     await take(store)
-    await store.tasks.answer("s3", [Answered(first(key()), letter("r1"))])
+    await store.tasks.answer("s3", [Answered(first(key()), message("r1"))])
     assert [held.taking.key for held in await store.tasks.held("s2")] == [key()]
-    assert await letters(store) == ["r1"]
+    assert await messages(store) == ["r1"]
 
 
 async def test_what_is_given_back_can_be_taken_again(store: Store) -> None:
@@ -196,15 +196,15 @@ async def test_what_is_said_about_an_earlier_taking_changes_nothing(store: Store
     await store.tasks.give_back("s2", [task.taking])
     (again,) = await store.tasks.take("s2", "gpu", HANDLERS, 1)
     assert (task.taking, again.taking) == (first(key()), Taking(key(), 2))
-    for late in (letter("begun"), None):
-        assert await store.tasks.begin("s2", [Beginning(task.taking, marks=True, letter=late)]) == (set(), set())
+    for late in (message("begun"), None):
+        assert await store.tasks.begin("s2", [Beginning(task.taking, marks=True, message=late)]) == (set(), set())
     await store.tasks.give_back("s2", [task.taking], "cannot read it")
     (held,) = await store.tasks.held("s2")
     assert (held.taking, held.begun) == (again.taking, False)
-    assert await letters(store) == []
+    assert await messages(store) == []
     assert await store.tasks.begin("s2", [Beginning(again.taking, marks=True)]) == ({again.taking}, set())
     await store.tasks.give_back("s2", [task.taking])
-    await store.tasks.answer("s2", [Answered(task.taking, letter("r1"))])
+    await store.tasks.answer("s2", [Answered(task.taking, message("r1"))])
     assert [(held.taking, held.begun) for held in await store.tasks.held("s2")] == [(again.taking, True)]
     assert [state.parked for state in await store.tasks.of("x1")] == [""]
 
@@ -286,7 +286,7 @@ async def test_progress_is_kept_for_the_next_attempt(store: Store, is_last: bool
     await grant(store, row(key()))
     await take(store)
     await store.tasks.beat("s2", {first(key()): b"8"})
-    await store.tasks.answer("s2", [Answered(first(key()), letter("r1"), b"9", is_last)])
+    await store.tasks.answer("s2", [Answered(first(key()), message("r1"), b"9", is_last)])
     await store.commit(Batch(session="s1", appends=[append(seq=2)], tasks=[row(key(number=2))]))
     (again,) = await store.tasks.take("s2", "gpu", HANDLERS, 1)
     assert (again.key.number, again.progress) == (2, left)
@@ -297,7 +297,7 @@ async def test_how_far_a_step_is_is_told_by_whoever_has_it(store: Store) -> None
     await open_sessions(store, "s1", "s2")
     await grant(store, row(key()))
     await take(store)
-    old = Answered(first(key()), letter("r1"), b"5")
+    old = Answered(first(key()), message("r1"), b"5")
     await store.tasks.answer("s2", [old])
     await store.commit(Batch(session="s1", appends=[append(seq=2)], tasks=[row(key(number=2))]))
     (task,) = await store.tasks.take("s2", "gpu", HANDLERS, 1)
@@ -316,7 +316,7 @@ async def test_what_live_sessions_serve(store: Store) -> None:
     assert await store.tasks.serving() == [Serving(["gpu"], HANDLERS)]
 
 
-async def test_letters_that_were_read(store: Store) -> None:
+async def test_messages_that_were_read(store: Store) -> None:
     await open_sessions(store, "s1", "s2")
     await grant(store, row(key()))
     for id in ("m1", "m2", "m3"):
@@ -362,7 +362,7 @@ async def test_what_nobody_began_is_withdrawn_and_mail_says_so(store: Store) -> 
     await grant(store, *(row(of) for of in (taken, begun, told, sent)))
     assert sorted(await take(store)) == sorted((taken, begun, told, sent))
     await store.tasks.begin("s2", [Beginning(first(begun), marks=True), Beginning(first(sent), marks=False)])
-    await store.tasks.begin("s2", [Beginning(first(told), True, Letter("begun", "x1", b"{}"))])
+    await store.tasks.begin("s2", [Beginning(first(told), True, MailMessage("begun", "x1", b"{}"))])
     await store.commit(Batch(session="s1", tasks=[row(waits), row(other), row(unsent)]))
     every = [unwanted(of) for of in (waits, taken, begun, told, other)]
     directives = [unwanted(of, sends=True) for of in (sent, unsent)]

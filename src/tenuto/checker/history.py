@@ -134,7 +134,7 @@ class History:
         self._made = projections.Reviews()
         self._done: list[AuditRow] = []
         self._traces = mail.Traces()
-        self._mail: list[mail.Letter] = []
+        self._mail: list[mail.PostedMail] = []
         self._reviews: list[ReviewRecord] = []
         self._tasks: list[TaskRecord] = []
         self._messages: dict[int, MessageRow] = {}
@@ -234,9 +234,9 @@ class History:
     def _ask_lateness(self, before: int) -> None:
         if (late := stuck.overdue(self.row, before)) is not None:
             self._find(late[0], late[1], show(self.row))
-        for letter in self._mail:
-            if letter.row.verdict is None and letter.row.received_at < before:
-                self._find(stuck.V6, f"unread since {letter.row.received_at}", show(letter.row))
+        for item in self._mail:
+            if item.row.verdict is None and item.row.received_at < before:
+                self._find(stuck.V6, f"unread since {item.row.received_at}", show(item.row))
         for task in self._tasks:
             if stuck.is_abandoned(task, before):
                 self._find(stuck.L8, f"the worker that took {task.path} is gone, and nobody has it", show(task))
@@ -245,7 +245,7 @@ class History:
                 self._find(messages.B2, f"not published since {message.created_at}", show(message))
 
     def _ask_rows(self, state: Execution, model: Model, row: ExecutionRecord, soon: int) -> None:
-        unread = {letter.row.id: None for letter in self._mail if letter.row.verdict is None}
+        unread = {item.row.id: None for item in self._mail if item.row.verdict is None}
         self._ask(projections.row_was_started, row, self._started)
         self._ask(projections.row_is_fold, row, state, model, soon)
         self._ask(projections.wakes, row, state, len(unread), soon)
@@ -256,8 +256,8 @@ class History:
         self._ask(audit.acts_are_told, self._done, self._acts, self._audited_since)
         self._ask(messages.published_in_order, list(self._messages.values()))
         self._ask(self._traces.have_mail, self._mail)
-        for letter in self._mail:
-            self._ask(self._traces.is_told, letter)
+        for item in self._mail:
+            self._ask(self._traces.is_told, item)
         for message in self._messages.values():
             self._ask(messages.message_is_recorded, message, row, state)
         for notice in self._notices:

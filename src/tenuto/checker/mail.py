@@ -31,7 +31,7 @@ ANYTHING = ""
 ALREADY = (f.Pause, f.Cancel, f.Signal)
 
 
-class Letter(Struct, frozen=True):
+class PostedMail(Struct, frozen=True):
     """A message without its body; only what can be compared is kept."""
 
     row: MailRow
@@ -42,14 +42,14 @@ class Letter(Struct, frozen=True):
     well: bool | None = None  # the outcome it reports: success or not; None if the engine judges it
 
 
-def opened(row: MailRow) -> Letter:
+def opened(row: MailRow) -> PostedMail:
     bare = msgspec.structs.replace(row, body=b"")
     try:
         fact = decode_fact(row.body)
     except msgspec.DecodeError:
-        return Letter(bare)
+        return PostedMail(bare)
     lease: str | None = getattr(fact, "lease", None)
-    return Letter(bare, type(fact), _about(fact), fact.actor, lease, _went_well(fact))
+    return PostedMail(bare, type(fact), _about(fact), fact.actor, lease, _went_well(fact))
 
 
 def _about(fact: f.Fact) -> tuple[object, ...]:
@@ -112,13 +112,13 @@ class Traces:
             caused.rows.append(row)
         caused.traces.update(traces)
 
-    def have_mail(self, letters: Iterable[Letter]) -> None:
-        known = {letter.row.id for letter in letters}
+    def have_mail(self, posted: Iterable[PostedMail]) -> None:
+        known = {item.row.id for item in posted}
         for id, caused in self._of.items():
             require(id in known, L6, f"entry {caused.seq} was led to by mail {id}, which is not there")
 
-    def is_told(self, letter: Letter) -> None:
-        row, caused = letter.row, self._of.get(letter.row.id)
+    def is_told(self, item: PostedMail) -> None:
+        row, caused = item.row, self._of.get(item.row.id)
         seq = None if caused is None else caused.seq
         if row.verdict is None:
             require(caused is None, L6, f"mail {row.id} led to entry {seq}, and has no verdict")
@@ -126,30 +126,30 @@ class Traces:
         if not isinstance(decode_answer(row.verdict), f.Applied):
             require(caused is None, L6, f"mail {row.id} was not applied, and led to entry {seq}")
             return
-        require(letter.kind is not None, L6, f"mail {row.id} was applied, and cannot be read")
+        require(item.kind is not None, L6, f"mail {row.id} was applied, and cannot be read")
         if caused is not None:
-            _acted_once(letter, caused)
-        elif letter.kind in ALREADY:
-            is_so = any((letter.kind, about) in self._all for about in letter.about)
+            _acted_once(item, caused)
+        elif item.kind in ALREADY:
+            is_so = any((item.kind, about) in self._all for about in item.about)
             require(is_so, L6, f"mail {row.id} was applied, and nothing that it asks for is recorded")
         else:
-            require(not letter.about, L6, f"mail {row.id} was applied, and led to nothing")
+            require(not item.about, L6, f"mail {row.id} was applied, and led to nothing")
 
 
-def _acted_once(letter: Letter, caused: Caused) -> None:
-    id = letter.row.id
+def _acted_once(item: PostedMail, caused: Caused) -> None:
+    id = item.row.id
     require(len(caused.rows) == 1, L6, f"mail {id} was decided more than once, at {caused.rows[:5]}")
-    require(letter.actor == caused.actor, L6, f"entry {caused.seq} is not in the name of whoever sent mail {id}")
-    about = [(letter.kind, one) for one in letter.about]
+    require(item.actor == caused.actor, L6, f"entry {caused.seq} is not in the name of whoever sent mail {id}")
+    about = [(item.kind, one) for one in item.about]
     found = [trace for trace in about if trace in caused.traces]
-    ref = letter.about[0] if letter.about else None
+    ref = item.about[0] if item.about else None
     if not isinstance(ref, Ref):
         require(found or not about, L6, f"mail {id} was applied, and what it asks for is not recorded")
         return
     require(found, L5, f"mail {id} about {ref} was applied, and is not recorded for it")
-    own = lease_id(letter.row.execution, ref)
-    require(letter.lease in (None, own), L5, f"mail {id} about {ref} was applied, and has the lease of another")
-    agree = letter.well in (None, caused.traces[found[0]])
+    own = lease_id(item.row.execution, ref)
+    require(item.lease in (None, own), L5, f"mail {id} about {ref} was applied, and has the lease of another")
+    agree = item.well in (None, caused.traces[found[0]])
     require(agree, L5, f"mail {id} about {ref} was applied, and the opposite of what it says is recorded")
 
 

@@ -32,7 +32,7 @@ _BUSY = "All slots of the workers that serve the queue {queue!r} are taken; it r
 _UNDO_FAILED = "The undo of {it} failed, and a person has to say what becomes of it."
 _UNKNOWN = "Nobody knows whether the effect of {it} was made, and a person has to find out."
 
-# What happens at the moment that is told as the next check.
+# What happens at the next check.
 _NEXT = {"retry": "next attempt", "worker_lost": "next attempt", "timer": "over", "paused": "canceled"}
 
 _HELP = {

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from tenuto.views.bulk_results import BulkResult
 
 AT_ONCE = 1_000  # in one request
-MOST = 1_000  # unless said
+MOST = 1_000  # the default
 
 OneId = Annotated[str | None, typer.Argument(metavar="ID", help="The execution. Or select several with the options.")]
 Active = Annotated[

@@ -51,7 +51,7 @@ def _told(kind: str, data: Mapping[str, Any]) -> str:
 
 
 def _is_said(data: Mapping[str, Any], review: Mapping[str, Any], *, over: bool) -> bool:
-    """A question that is closed because of something else is not an answer: that other thing is told."""
+    """Leaves out reviews that were closed by something else, which is shown itself."""
     if data["verdict"] != "close":
         return True
     if review["kind"] == "escalation":

@@ -81,7 +81,7 @@ async def _server(settings: Settings) -> Check:
 
 
 async def _schema(url: str) -> Check:
-    """It is read first, on a connection that cannot write: a file that is somebody else's stays as it is."""
+    """Reads it first on a read-only connection: a file of another program is not changed."""
     from tenuto.storage import make_reader, make_store
 
     try:

@@ -59,7 +59,7 @@ async def dev(
         own["egress_allow"] = LOOPBACK
     settings = connection(context).settings(**given, **own)
     check_database(settings.url)
-    made_engine = make_engine(settings)  # before anything is listened on: what is wrong with it is told first
+    made_engine = make_engine(settings)  # before it listens: errors in the settings come first
     listener = _listener(settings, any_port="port" not in settings.sources)
     async with made_engine as engine:
         names = await store_definitions(engine)
@@ -169,7 +169,7 @@ async def store_definitions(engine: "Engine") -> list[str]:
 
 
 def _listener(settings: "Settings", *, any_port: bool = False) -> "socket.socket":
-    """Where nobody named a port, another process on the usual one is no reason to fail."""
+    """Without a given port, it is no error if another process uses the default port."""
     from tenuto.errors import SettingsError
     from tenuto.service.server import bind
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 LOOK_MS = 200  # how often it is looked at
 PASSING = timedelta(seconds=2)  # what is over sooner is not worth a line
 
-# What it is waited through, although without somebody's command it may never end.
+# Reasons that it waits through, although without a command they may never end.
 ENDED_BY_PEOPLE = ("signal", "no_worker", "incompatible", "paused")
 
 OVER = ("succeeded", "failed", "canceled")

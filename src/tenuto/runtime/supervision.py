@@ -17,7 +17,7 @@ _troubled: "WeakKeyDictionary[asyncio.Task[Any], dict[str, str]]" = WeakKeyDicti
 
 @contextmanager
 def supervised(what: str) -> Iterator[None]:
-    """One round. What the database says is told once, until a round is well; any other error is told each time."""
+    """Runs one round of a loop. Logs a storage error once until a round succeeds, and other errors each time."""
     try:
         yield
     except StorageError as error:
@@ -40,5 +40,5 @@ def _task() -> "asyncio.Task[Any]":
 
 
 def report(message: str, error: Exception) -> None:
-    """To whoever runs the event loop: what happened is nobody else's affair, and goes on."""
+    """Reports an error to the event loop's exception handler. The loop that failed continues."""
     asyncio.get_running_loop().call_exception_handler({"message": message, "exception": error})

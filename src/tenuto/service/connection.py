@@ -180,7 +180,7 @@ class Connection(HttpToolsProtocol):
         self._stop_draining()
 
     def _disconnect(self) -> None:
-        """Tells the request that is running that nobody is there to hear its answer."""
+        """Tells the running request that its client has disconnected."""
         if self._running is not None and not self._running.response_complete:
             self._running.disconnected = True
             self._running.message_event.set()
@@ -224,7 +224,7 @@ class Connection(HttpToolsProtocol):
         if len(self.pipeline) >= MAX_PIPELINED:
             self._stop(RequestRejected(400))
         super().on_headers_complete()
-        # What comes after this are trailers. They are counted, and nobody sees them: the application has its headers.
+        # Trailers follow. They are counted and discarded: the application already has its headers.
         self.headers = list(self.headers)
 
     def on_body(self, body: bytes) -> None:
@@ -319,7 +319,7 @@ class Connection(HttpToolsProtocol):
         return cycle is None or cycle.response_complete  # type: ignore[redundant-expr]  # None before the first one
 
     def _rest(self) -> None:
-        """The rest of a body came that nobody reads. Until the next request, the connection is as idle as any."""
+        """The rest of an unread body has arrived. Until the next request, the connection is idle."""
         self._forget()
         if self.timeout_keep_alive_task is None and not self.transport.is_closing():
             wait = self.timeout_keep_alive

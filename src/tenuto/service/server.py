@@ -17,13 +17,13 @@ from .http.client_address import TrustedProxies
 from .http.shutdown import with_shutdown_event
 
 BACKLOG = 2_048
-# Longer than clients and proxies keep a connection that nobody uses, so that they close it: a request that is sent as
-# the other side closes is lost, and nobody knows whether it was heard.
+# Longer than clients and proxies keep an idle connection, so that they close it. A request that is sent while the
+# server closes the connection is lost, and its outcome is unknown.
 IDLE_SECONDS = 75
 
 
 def bind(host: str, port: int, named: str = "--host and --port, or TENUTO_HOST and TENUTO_PORT") -> socket.socket:
-    """A socket on that address; port 0 is any that is free. Whoever binds before anything is said can say where."""
+    """Binds a socket to the address before anything is printed. Port 0 is any free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Named as TCP, or asyncio does not switch off that small packets wait for one another: 40 ms for every answer.
     listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -82,14 +82,14 @@ async def serve(
 
 
 class _Server(uvicorn.Server):
-    """Leaves signals to whoever runs it: a worker beside it has to hear of them too."""
+    """Leaves signals to the caller: a worker in the same process needs them too."""
 
     def __init__(self, config: uvicorn.Config, shutdown: asyncio.Event) -> None:
         super().__init__(config)
         self._shutdown = shutdown
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        # Heard only once nothing is accepted any more: whoever is let go and comes back finds another server, or none.
+        # Only after the socket is closed: a client that is disconnected and reconnects must not reach this server.
         self._shutdown.set()
         await super().shutdown(sockets)
 

@@ -51,7 +51,7 @@ def make_reader(url: str) -> Reader:
 async def grant(url: str, role: str, *, prunes: bool) -> None:
     """Lets a role of the server run services on the database of this URL, and do nothing else to it."""
     if url.partition("://")[0] not in ("postgresql", "postgres"):
-        raise NotSupported("Only PostgreSQL has roles: whoever may write a SQLite file may do everything.")
+        raise NotSupported("Only PostgreSQL has roles: a process that can write a SQLite file can do everything.")
     try:
         from .postgres.roles import grant as grant_on_postgres
     except ImportError as error:

@@ -1,10 +1,10 @@
-"""The chain of the audit: each row's hash covers the row and the hash before it, so that nothing is changed unnoticed.
+"""The hash chain of the audit log: each row's hash covers the row and the hash before it, so changes are detected.
 
-Rows are written with what they tell of, by whoever commits that, and are numbered afterwards, in one place and in the
-order in which they were committed. Numbering in the commit itself would make a tenant's commits wait for one another.
+Rows are written in the commit of the action that they record. They are numbered later, in one place and in commit
+order, because numbering in the commit would make a tenant's commits wait for one another.
 
-A chain proves that no row was changed or taken out of its middle. That nothing was cut off its end, and that it was not
-written anew from the beginning, shows only who has kept an earlier head elsewhere.
+An intact chain proves that no row was changed or removed from its middle. To detect that its end was cut off, or that
+it was rewritten from the beginning, compare it with an earlier head that was kept elsewhere.
 """
 
 import hashlib
@@ -37,25 +37,25 @@ def row_hash(before: str, row: AuditEntry, n: int) -> str:
 
 
 async def seal(registry: Registry) -> int:
-    """Numbers and chains what is not chained yet. Two who do it at once do it once."""
+    """Numbers and chains the rows that are not chained yet. Concurrent calls chain each row once."""
     sealed = conflicts = 0
     refused: StorageError | None = None
     while conflicts < MAX_CONFLICTS and (tenants := await registry.unchained_tenants(AT_ONCE)):
         for tenant in tenants:
-            # The head comes first: whoever chains these rows meanwhile moves it, and then ours is refused.
+            # Read the head first: if another process chains these rows, it moves the head, and this attempt is refused.
             head = await registry.head(tenant)
             rows = await registry.unchained(tenant, AT_ONCE)
             try:
                 if rows and await registry.chain(tenant, head, _numbered(head, rows)):
                     sealed += len(rows)
                 elif rows:
-                    conflicts += 1  # somebody else is at it: look again
+                    conflicts += 1  # another process chains rows of this tenant: read again
             except StorageError as error:
                 if error.code != "bad_data":
                     raise
                 refused = error
                 conflicts += 1
-    if refused is not None:  # one tenant's rows are in nobody else's way
+    if refused is not None:  # one tenant's rows do not hold up the others
         raise refused
     return sealed
 

@@ -22,7 +22,7 @@ _SAVEPOINT = "tenuto"
 
 
 class Caller(Protocol):
-    """One connection, whoever made it."""
+    """A connection of the caller, from any supported driver."""
 
     dialect: Literal["postgres", "sqlite"]
 
@@ -148,7 +148,7 @@ async def check_database(caller: Caller, session: str) -> None:
     try:
         async with savepoint(caller):
             if caller.dialect == "sqlite":
-                # It lets nobody write who has read an older state: so a write that changes nothing comes first.
+                # SQLite refuses a write after a read of an older state, so a write that changes nothing comes first.
                 await caller.change("DELETE FROM sessions WHERE id = ''")
             found = await caller.fetch("SELECT 1 FROM sessions WHERE id = $1", session)
     except Exception as error:

@@ -1,7 +1,7 @@
 """Starting an execution in a caller's transaction: its row, its first events and all that follows from them.
 
-Nobody owns such an execution, and it is due at once: whoever looks first after the caller's commit claims it. Until
-then nobody sees it, and if the caller rolls back it was never there.
+Such an execution has no owner and is due at once: after the caller's commit, the first worker claims it. Until then it
+is invisible, and if the caller rolls back, it never existed.
 
 Locks are taken in the order in which commits take them (concurrency key, tenant's limit, idempotency key), so that the
 two cannot wait for one another. They are held until the caller's transaction ends, as all locks are.
@@ -124,7 +124,7 @@ async def _write(caller: Caller, batch: Batch, start: NewExecution) -> None:
 
 
 async def _queue_up(caller: Caller, start: NewExecution) -> None:
-    """Who stands first for a key is told so by mail. If that is another one, he was told before."""
+    """Enters the queue of a concurrency key. The first execution gets a message, unless it already has one."""
     line = line_of(start)
     assert line is not None
     await caller.change(_ADMISSION, *line, start.id)

@@ -29,8 +29,8 @@ class DefinitionRow(Struct, frozen=True, kw_only=True):
 
 
 _COLUMNS = ", ".join(DefinitionRow.__struct_fields__)
-# A tenant sees its own definitions, and those that belong to nobody. A draft is its authors' alone, and what belongs to
-# nobody is written by the deployment's own tenant.
+# A tenant sees its own definitions and those of the deployment. Drafts are visible only to their owner; the drafts of
+# the deployment belong to its own tenant.
 _OWN = "substr(name, 1, length(CAST($1 AS text))) = CAST($1 AS text)"
 _SEEN = f"((name NOT LIKE '%/%' AND status <> 'draft') OR {_OWN})"
 _SEEN_BY_DEPLOYMENT = f"(name NOT LIKE '%/%' OR {_OWN})"

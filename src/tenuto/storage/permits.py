@@ -1,13 +1,13 @@
-"""How a limit is shared out among the sessions that want of it: the arithmetic, for both databases. Pure.
+"""Shares a limit out among the sessions that need it: pure arithmetic for both databases.
 
-A session comes now and then, says how many attempts it runs under each limit and how many more it would start, and
-is dealt permits. What it said it runs, it holds; everything else it had is given back by the same word. So a lost
-answer costs nothing but time, and a session that is ended gives back all it held when its rows are deleted.
+A session reports how many attempts it runs under each limit and how many more it would start, and gets permits. It
+keeps permits for the attempts that it reported as running, and gives back all others with the same report. So a lost
+answer costs only time, and when a session ends, deleting its rows gives back everything.
 
-Concurrency: the sum of what all sessions hold is at most the limit, because dealing happens under the lock of its row.
-When they want more than there is, each has its fair share; one that holds more is told to start no other until it is
-down to its share. Rate: starts are counted in slices of a hundredth of the period, each until the slice's end and a
-period have passed, so in no period are more dealt than the rate says, by the database's time.
+Concurrency: permits are dealt under the lock of the limit's row, so all sessions together hold at most the limit. If
+they need more, each one gets a fair share. A session that holds more starts no attempt until it is down to its share.
+Rate: starts are counted in slices of a hundredth of the period, and each slice counts until a period after its end. So
+no period has more starts than the rate, by the database's time.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -57,8 +57,9 @@ class HolderRow(Struct):
 
 
 class Ask(Struct, kw_only=True):
-    """What a session says. `unspent` are starts that it was dealt last time and did not make; `spare` are those that
-    it expects to need soon, and gets if nobody else waits.
+    """The report of a session. `unspent`: starts that it got last time and did not make.
+
+    `spare`: starts that it expects to need soon, and gets if no other session waits.
     """
 
     running: dict[str, int]
@@ -205,7 +206,7 @@ class Dealing:
         return [other for other in self._others[name] if other.wanted and other.asked_at > self.now - STALE_MS]
 
     def _turns(self, name: str) -> list[str]:
-        """Whoever was dealt nothing for the longest time comes first."""
+        """The sessions in order: the one that was served longest ago first."""
         sessions = [self._mine(name), *self._others[name]]
         return [holder.session for holder in sorted(sessions, key=lambda h: (h.served_at, h.session))]
 
@@ -253,7 +254,7 @@ class Dealing:
 
 
 def fair_shares(capacity: int, demands: Mapping[str, int], turns: Sequence[str]) -> dict[str, int]:
-    """Nobody gets more than it demands; what cannot be met is cut equally; what is then over goes in turn."""
+    """Gives each session at most its demand. Cuts the unmet demands equally; the remainder goes round by turns."""
     shares: dict[str, int] = {}
     left = max(capacity, 0)
     unmet = sorted(demands, key=lambda session: demands[session])

@@ -1,14 +1,13 @@
-"""Removing what is over: in small transactions, found by an index, so that nobody who works or reads notices.
+"""Deletes old executions in small transactions that use an index, so that other work is not disturbed.
 
-An execution goes as a whole: its row first, because the database keeps events as long as their execution is there, then
-all that belongs to it. What waits for a person keeps its execution, however old: an open dead letter is a promise that
-somebody will look. So do messages that have not left, mail that nobody has read, and an owner who has not let go.
+An execution is deleted as a whole: its row first, because triggers protect the events of existing executions, then
+everything that belongs to it. An execution stays, however old, while something waits for a person, such as an open dead
+letter. It also stays while it has unpublished messages, unread mail or an owner.
 
-A long history is not removed in one transaction. Its execution leaves a note in `leftovers` in the transaction that
-removes its row; the events follow in pieces, and the note goes last. Whoever prunes next finishes what a process that
-died has left.
+A long history is not deleted in one transaction. The transaction that deletes the row adds a row to `leftovers`. The
+events follow in pieces, and the row in `leftovers` goes last. If the process dies, the next pruning finishes its work.
 
-Written once for both dialects.
+Shared by both dialects.
 """
 
 from collections.abc import Sequence
@@ -73,7 +72,7 @@ class Pruning:
 
     async def _remove(self, ids: list[str]) -> int:
         marks = _marks(ids)
-        # What somebody took up again meanwhile stays, and so does all that belongs to it.
+        # An execution that was retried meanwhile stays, with everything that belongs to it.
         kept = f"SELECT id FROM executions WHERE id IN ({marks})"
         gone = f"IN ({marks}) AND execution NOT IN ({kept})"
         row = f"DELETE FROM executions WHERE id IN ({marks}) AND {_PRUNABLE} RETURNING id"

@@ -107,7 +107,7 @@ class Registry(Protocol):
     async def heads(self) -> dict[str, Head]: ...
 
     async def chain(self, tenant: str, old: Head, rows: Sequence[AuditEntry]) -> bool:
-        """Numbers these rows and moves the head, unless somebody else moved it meanwhile."""
+        """Numbers these rows and moves the head, unless another process moved it meanwhile."""
 
     async def begin_answer(self, tenant: str, endpoint: str, key: str, answer: Answer) -> Answer | None:
         """Claims the key; None if that succeeded, else what is there. What a killed process claimed is free again."""
@@ -120,14 +120,14 @@ class Registry(Protocol):
         """Removes answers, confirmations and sign-ins that are older than this, and no longer count."""
 
     async def ask(self, tenant: str, digest: str, actor: str, at: int, not_before: int, note: AuditRow) -> bool:
-        """Whether somebody else asked for the same since then. If not, this one has, and that is noted."""
+        """Whether another person requested the same since then. If not, records this request."""
 
     async def requests(self, tenant: str | None, about: Sequence[str], since: int) -> list[AuditRow]:
-        """What was asked for about these objects and nobody else has asked for yet, oldest first: the notes of it."""
+        """The requests about these objects that need a second person, oldest first, as rows of the audit log."""
 
 
-VALID_MS = 24 * 3_600_000  # how long a second person has time to ask for the same
-REQUESTED = ".requested"  # the end of what is noted when somebody asked for what a second person must ask for too
+VALID_MS = 24 * 3_600_000  # how long a request waits for the second person
+REQUESTED = ".requested"  # the end of the action of a request that needs a second person
 _KEY = ", ".join(KeyRow.__struct_fields__)
 _AUDIT = ", ".join(AuditEntry.__struct_fields__)
 # The number and the hash of each row, by its position.

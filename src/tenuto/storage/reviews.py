@@ -19,7 +19,7 @@ class StoredReview(ReviewRow, frozen=True, kw_only=True):
 
 
 class ShownReview(StoredReview, frozen=True, kw_only=True):
-    """With what somebody has asked for to be done about it, and a second person has yet to."""
+    """With the pending requests of a first person, which need a second one."""
 
     requests: tuple[RequestRow, ...] = ()
 

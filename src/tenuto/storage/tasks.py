@@ -1,21 +1,21 @@
-"""The part of the storage port that queues need: attempts that any worker of a queue may run.
+"""The port of task queues: attempts that any worker of a queue may run.
 
-A task is a row for one attempt, written with the grant of that attempt and gone when the attempt is settled. Its life:
+A task is a row for one attempt. It is written with the grant of the attempt and deleted when the attempt is settled:
 
-- it *waits*, with no session;
-- a worker *takes* it: the row names the worker's session, and nobody else sees it;
-- the worker *begins* it, just before the handler is called: from here on the effect may have been made. For a step that
-  is not safe to retry the same transaction puts `Begun` into the execution's mailbox;
-- the worker *answers*: the report goes into the mailbox, and the row goes, in one transaction.
+- It *waits*, without a session.
+- A worker *takes* it: the row names the worker's session, and no other worker sees it.
+- The worker *begins* it just before it calls the handler: from here on the effect may have been made. For a step that
+  is not safe to retry, the same transaction puts `Begun` into the execution's mailbox.
+- The worker *answers*: the report goes into the mailbox and the row is deleted, in one transaction.
 
-A row counts how often it was taken. What a worker says about a task names the taking it speaks of, and a word about an
-earlier one changes nothing: a database may carry it out late, after its sender gave it up and sent it again, and the
-task may be in other hands by then, or in the same ones for another time.
+A row counts how often it was taken. Each statement about a task names its taking, and one about an earlier taking
+changes nothing. A database may execute a statement late, after the worker gave it up and repeated it, and by then the
+task may have been taken again, even by the same worker.
 
-A worker that leaves returns what it did not begin. When a session is over, `sweep` does the same for it, and reports
-what it had begun as lost: that mail and the end of the row are one transaction too. When an execution is canceled, what
-nobody has begun of it is taken out of the queues with the commit that says so, and mail says that as well. So whoever
-sees an attempt open and its row gone finds the mail that says why.
+A worker that leaves returns the tasks that it did not begin. When a session ends, `sweep` does that for it, and reports
+the tasks that it had begun as lost: that message and the end of the row are one transaction too. When an execution is
+canceled, the commit removes its tasks that were not begun, and a message records that. So for every open attempt
+without a row there is a message that explains it.
 
 Like a commit, taking and beginning first lock the session's row and find it live. Rows are locked in one order:
 session, execution, task.
@@ -71,8 +71,8 @@ class Task(Struct, frozen=True):
         return self.taking.key
 
 
-class Letter(Struct, frozen=True):
-    """A fact for the mailbox. The same id is put there once."""
+class MailMessage(Struct, frozen=True):
+    """A fact for the mailbox. A message with the same id is stored once."""
 
     id: str
     execution: str
@@ -80,18 +80,18 @@ class Letter(Struct, frozen=True):
 
 
 class Beginning(Struct, frozen=True):
-    """`marks`: from now on the attempt counts as lost when its worker dies. `letter` is posted with that mark."""
+    """`marks`: from now on the attempt counts as lost when its worker dies. `message` is posted with that mark."""
 
     taking: Taking
     marks: bool
-    letter: Letter | None = None
+    message: MailMessage | None = None
 
 
 class Answered(Struct, frozen=True):
     """`progress` is how far the attempt came. `is_last`: no other will need to know."""
 
     taking: Taking
-    letter: Letter
+    message: MailMessage
     progress: bytes | None = None
     is_last: bool = False
 
@@ -135,19 +135,19 @@ def queues_of(text: str) -> list[str]:
     return json.loads(text) or []
 
 
-def loss(key: TaskKey, now: int, lease_ms: int) -> Letter:
+def loss(key: TaskKey, now: int, lease_ms: int) -> MailMessage:
     """That the worker of this attempt is gone. An attempt is lost once, and so is the id."""
     fact = Lost(at=now, refs=(key.ref,), lease_ms=lease_ms)
-    return Letter(f"lost:{lease_id(key.execution, key.ref)}", key.execution, encode_fact(fact))
+    return MailMessage(f"lost:{lease_id(key.execution, key.ref)}", key.execution, encode_fact(fact))
 
 
-def withdrawals(keys: Sequence[TaskKey], now: int) -> list[Letter]:
-    """That nobody began these, and nobody will: a letter for each execution. An attempt is withdrawn once."""
+def withdrawals(keys: Sequence[TaskKey], now: int) -> list[MailMessage]:
+    """Messages that these attempts were never begun, one for each execution. An attempt is withdrawn once."""
     by_execution: dict[str, list[Ref]] = {}
     for key in keys:
         by_execution.setdefault(key.execution, []).append(key.ref)
     return [
-        Letter(f"withdrawn:{lease_id(id, refs[0])}", id, encode_fact(Returned(at=now, refs=tuple(refs))))
+        MailMessage(f"withdrawn:{lease_id(id, refs[0])}", id, encode_fact(Returned(at=now, refs=tuple(refs))))
         for id, refs in by_execution.items()
     ]
 
@@ -171,7 +171,7 @@ def serving_names(plan: str, handler: str) -> tuple[str, ...]:
 
 class TaskStore(Protocol):
     async def serve(self, session: str, handlers: Sequence[str]) -> None:
-        """Says what a session can run, so that others can tell what nobody can."""
+        """States what a session can run, so that other processes know what no worker can run."""
 
     async def serving(self) -> list[Serving]:
         """What the live sessions run; those that run nothing are left out."""
@@ -179,24 +179,24 @@ class TaskStore(Protocol):
     async def take(self, session: str, queue: str, handlers: Sequence[str], limit: int) -> list[Task]:
         """Takes waiting tasks of this queue, for these handlers.
 
-        The most urgent first, then those of the tenant and the execution that have the fewest taken. Among tenants that
-        have as many, chance decides, so that whoever comes first with much does not hold up the others.
+        High priority goes first, then the tenant and the execution with the fewest taken tasks. Among equal tenants the
+        choice is random, so that one with many tasks does not delay the others.
         """
 
     async def begin(self, session: str, beginnings: Sequence[Beginning]) -> tuple[set[Taking], set[str | None]]:
-        """Gives those that are this session's and may begin, and the owners of executions that have a letter now."""
+        """Returns the tasks that may begin, and the owners of executions that have a message now."""
 
     async def answer(self, session: str, answers: Sequence[Answered]) -> set[str | None]:
-        """Posts what came of attempts. Gives the sessions that own their executions, None where nobody does.
+        """Posts the reports of attempts. Returns the owners of their executions; None stands for no owner.
 
-        The session need not be live: a late answer may still be the best there is, and the kernel judges it.
+        The session need not be live: a late report may still be useful, and the kernel judges it.
         """
 
     async def give_back(self, session: str, takings: Sequence[Taking], why: str = "") -> None:
-        """What was not run waits again. `why`: this session could not run it, and does not take it a second time."""
+        """Makes tasks wait again. `why`: this session cannot run them, and does not take them a second time."""
 
     async def try_again(self, session: str) -> None:
-        """This session may take what it gave back for a reason: it has learned something since."""
+        """Lets this session take tasks again that it could not run: it has new handlers."""
 
     async def held(self, session: str) -> list[Held]:
         """What the session holds by the database's account."""

@@ -12,7 +12,7 @@ from tenuto.values.jitter import spread
 
 logger = logging.getLogger("tenuto.audit")
 
-SEAL_MS = 500  # how long what somebody did may stand unchained in the audit
+SEAL_MS = 500  # how long a row of the audit log may stay outside the chain
 TELL_MS = 3_600_000
 
 
@@ -36,11 +36,11 @@ class AuditSealer:
             await self._registry.forget(now - ANSWERS_KEPT_MS)
 
     async def close(self) -> None:
-        """What was done last is chained as well: perhaps nobody comes after this process for long."""
+        """Seals the last rows too: it may be long until another process does."""
         await seal(self._registry)
 
     async def _tell(self) -> None:
-        """Whoever can rewrite the database cannot rewrite a log that is kept elsewhere: there a head is an anchor."""
+        """Logs the heads of the chains. Logs kept elsewhere prove that the database was not rewritten."""
         heads = await self._registry.heads()
         for tenant, head in heads.items():
             if self._told.get(tenant) != head:

@@ -1,7 +1,7 @@
-"""Questions to the database, asked together: while some are under way, the next ones gather.
+"""Batches queries to the database: while some are in flight, the next ones gather.
 
-No timer is on this path: whoever asks alone waits for nobody, and a hundred who ask at once are one query. Nobody joins
-a question that is on its way: what was written before it was asked for is in the answer.
+There is no timer on this path. A lone query waits for nothing, and a hundred concurrent ones are one query. A query
+never joins one that was already sent, so it sees everything written before it was asked.
 """
 
 import asyncio
@@ -47,7 +47,7 @@ class BatchedReads(Generic[K, V]):
                 some, self._waiting = self._waiting[: self._at_once], self._waiting[self._at_once :]
                 await self._tell(some)
         finally:
-            self._tasks.discard(task)  # at once: whoever asks now must find a free lane
+            self._tasks.discard(task)  # now: the next query must find a free lane
 
     async def _tell(self, some: list[tuple[K, asyncio.Future[V | None]]]) -> None:
         try:

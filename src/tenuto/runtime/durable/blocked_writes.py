@@ -1,8 +1,8 @@
-"""Writes that wait for a transaction of somebody else, and those that follow them, while all others are committed.
+"""Writes that wait for another transaction's locks, with the writes that follow them, while others are committed.
 
-A caller's open transaction may hold what a commit needs: the row of a tenant with a limit, the line of a concurrency
-key, an idempotency key. Nobody knows for how long. So the executions concerned wait here, and are tried again after a
-pause, with all that was decided on them meanwhile and in that order.
+A caller's open transaction may lock what a commit needs: the row of a tenant with a limit, the queue of a concurrency
+key, an idempotency key. It may last for any length of time. So the blocked executions wait here. After a backoff they
+are tried again, with everything that was decided meanwhile, in order.
 """
 
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from typing import Generic, Protocol, TypeVar
 from tenuto.values.jitter import spread
 
 PAUSES_SECONDS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
-IN_EARNEST = 8  # every so many times they are sent without a question: where many want a lock, asking finds it taken
+IN_EARNEST = 8  # every eighth try skips the check for locks, which under contention would always find some
 
 
 class Write(Protocol):
@@ -36,7 +36,7 @@ class BlockedWrites(Generic[W]):
 
     @property
     def is_wary(self) -> bool:
-        """Whether others are asked first if they can be written: somebody's transaction was in the way of late."""
+        """Whether batches are checked for locks first, because another transaction blocked one lately."""
         return self._tries > 0 or bool(self._writes)
 
     @property

@@ -206,7 +206,11 @@ class Claimer:
             self._report_found(number)
 
     def _report_found(self, number: int) -> None:
-        logger.warning("%d executions were in nobody's hand, and go on now", number, extra={"action": "found_again"})
+        logger.warning(
+            "%d executions were owned by this session but not held, and continue now",
+            number,
+            extra={"action": "found_again"},
+        )
 
     async def _lost_claims(self) -> list[Claim]:
         """Executions that this session owns and does not hold, apart from those that it is releasing.

@@ -18,7 +18,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import ClassVar, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -35,8 +35,8 @@ T = TypeVar("T")
 logger = logging.getLogger("tenuto.durable")
 
 MAX_BATCH = 1_000
-ENOUGH = 400  # so many are committed while others are told
-TELL_AT_ONCE = 100  # and then whoever else waits for the loop
+ENOUGH = 400  # a batch of this size does not wait until the one before is settled
+TELL_AT_ONCE = 100  # writes settled before other tasks get the event loop
 ALL = 2**31
 LASTING = ("full", "not_permitted", "read_only")
 
@@ -45,7 +45,7 @@ Fate = Literal["committed", "fenced", "parked", "unknown"] | Refusal
 
 
 class Write(Struct, kw_only=True, gc=False):
-    """What one decision writes, and whom to tell. Writes of one execution are committed in the order they were made."""
+    """What one decision writes, and who is told its fate. Writes of an execution are committed in order."""
 
     execution: str
     after: Basis | None = None  # what it was decided on, unless it starts the execution
@@ -54,7 +54,7 @@ class Write(Struct, kw_only=True, gc=False):
     standing: Standing | None = None
     extra: Batch | None = None
     told: bool = False
-    weight: ClassVar[int] = 1  # what is done when it is told, in the usual tellings
+    weight: int = 1  # the cost of settling it, in units of a usual write
 
     def settle(self, fate: Fate) -> None:
         """Its fate is known."""
@@ -124,7 +124,7 @@ class Committer:
         self._waiting.append(write)
 
     def withdraw(self, write: Write) -> None:
-        """Whoever wanted it wants it no more: it is not written, unless that is under way already."""
+        """Drops a write whose caller was cancelled, unless its commit has begun."""
         if any(waiting is write for waiting in self._waiting):
             self._waiting = [waiting for waiting in self._waiting if waiting is not write]
             self._drop([write], {write.execution: "unknown"})
@@ -135,7 +135,7 @@ class Committer:
         await self._idle.wait()
 
     async def stop(self, patience_s: float | None = None) -> None:
-        """Waits until everything is settled, or so long; what is not by then is told that nobody knows."""
+        """Waits until everything is settled. After `patience_s`, the remaining writes have the fate `unknown`."""
         with suppress(TimeoutError):
             async with asyncio.timeout(patience_s):
                 await self.drain()
@@ -203,7 +203,7 @@ class Committer:
 
     @property
     def trouble(self) -> str:
-        """What somebody has to see to before anything can be committed; nothing if it is only a matter of time."""
+        """The error that an operator must fix before commits work again. Empty if waiting is enough."""
         trouble = self._trouble
         return f"{trouble.code}: {trouble.message}" if trouble is not None and trouble.code in LASTING else ""
 
@@ -258,7 +258,7 @@ class Committer:
             self._on_time(committed.now)
         if not committed.fenced and not committed.refused:
             self._committed.extend(writes)
-            if committed.room:  # heard when all of this batch is told, and nothing of a later one
+            if committed.room:  # reported after all of this batch is settled, and before a later one
                 self._committed.append(RoomReport(execution="", room=committed.room, call=self._on_room))
             return
         self._tell(ALL)  # those before it, and then these at once: nothing more rests on them
@@ -338,7 +338,7 @@ class Committer:
             self._settle(write, "parked")
         self._drop(writes, {execution: "parked"})
 
-    # -- What somebody else's transaction is in the way of -------------------------------------------------------------
+    # -- Writes that other transactions block --------------------------------------------------------------------------
 
     async def _free(self, writes: list[Write]) -> list[Write]:
         """Without those that would wait, and those behind them."""

@@ -15,7 +15,7 @@ from tenuto.runtime.executor import Job
 from tenuto.runtime.executor.held_execution import Record
 from tenuto.runtime.executor.worker import Worker
 from tenuto.storage.port import Store
-from tenuto.storage.tasks import Letter
+from tenuto.storage.tasks import MailMessage
 
 from .batched_writes import BatchedWrites
 
@@ -36,7 +36,7 @@ class LateReports:
         self._notify_owners = notify_owners
         self._records = records
         self._jobs: dict[str, dict[str, Job]] = {}  # by execution and path
-        self.outgoing = BatchedWrites[Letter]("tenuto-late-reports", self._send)
+        self.outgoing = BatchedWrites[MailMessage]("tenuto-late-reports", self._send)
 
     def jobs(self) -> Iterator[Job]:
         return (job for jobs in self._jobs.values() for job in jobs.values())
@@ -74,9 +74,9 @@ class LateReports:
             job.stop()
 
     def send(self, execution_id: str, fact: f.Reported) -> None:
-        self.outgoing.add(Letter(self._worker.environment.new_id(), execution_id, encode_fact(fact)))
+        self.outgoing.add(MailMessage(self._worker.environment.new_id(), execution_id, encode_fact(fact)))
 
-    async def _send(self, messages: list[Letter]) -> None:
+    async def _send(self, messages: list[MailMessage]) -> None:
         owners: set[str | None] = set()
         for message in messages:  # the same id is stored once: it may be sent again
             posted = await self._store.mailbox.post(message.id, message.execution, message.body)

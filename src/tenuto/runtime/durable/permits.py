@@ -55,11 +55,11 @@ class Permit:
 
     @property
     def is_overdue(self) -> bool:
-        """Something ended while the database was told that it runs, and somebody else waits for its place."""
+        """Whether attempts ended that the database still counts, while the limit is reached."""
         return self.told > self.running and self.most is not None and self.running >= self.most
 
     def give_back(self) -> None:
-        """For the length of an exchange: what is not in use may be somebody else's by now."""
+        """Gives up unused permits for the length of an exchange: other sessions may get them."""
         self.told = self.running
         self.most = self.running if self.most is None else min(self.most, self.running)
         self.starts = 0
@@ -130,7 +130,7 @@ class Permits:
             permit = self._permit(name)
             permit.running -= 1
             if permit.most is not None and permit.running >= permit.most:
-                self._ask_in(0)  # somebody else waits for what was just given up
+                self._ask_in(0)  # another session may wait for this permit
 
     def changed(self) -> None:
         """A limit was set: what is known of it is out of date."""

@@ -1,4 +1,4 @@
-"""How far attempts are, for other processes and for whoever takes over: written every second, and without events."""
+"""The progress of attempts, for other processes and for a takeover: written every second, without events."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -46,12 +46,12 @@ class ProgressWriter:
         self._written.clear()
 
     async def show(self, execution: str, activity: Activity) -> Activity:
-        """What whoever owns this execution, or owned it last, wrote about it."""
+        """Adds the progress that the last owner of the execution wrote."""
         rows = await self._asked.find(execution)
         return replace(activity, progress={row.path: Raw(row.body) for row in rows}) if rows else activity
 
     async def write(self, records: Mapping[str, Record]) -> None:
-        """What has changed since the last time. What is of no more use goes."""
+        """Writes what changed since the last time, and deletes what is obsolete."""
         self._left.clear()
         now: dict[tuple[str, str], bytes] = {}
         changed: list[ProgressRow] = []
@@ -67,7 +67,7 @@ class ProgressWriter:
 
 
 def _rows(records: Mapping[str, Record]) -> Iterator[tuple[ProgressRow, bool]]:
-    """Each with whether it is for the owner to tell: how far the attempt of a queue is, tells whoever has its task."""
+    """Yields the progress, and whether the owner writes it: for the task of a queue, its task worker does."""
     for record in records.values():
         for path, progress in record.shown.items():
             step = find_step(record.state, path)

@@ -1,4 +1,4 @@
-"""How the attempts that were handed to queues stand, for people: whoever runs them need not be this process."""
+"""The activity of attempts on named queues, which other processes may run."""
 
 from dataclasses import replace
 

@@ -63,11 +63,11 @@ class Session:
                 self._stop.set()
                 loop.call_soon_threadsafe(self.lose)
 
-        with suppress(RuntimeError):  # the loop is gone, and with it whoever held something
+        with suppress(RuntimeError):  # the event loop is gone, and with it all executions
             try:
                 self._store.sessions.keep_alive(self.id, self.lease_ms, tell, self._stop)
             except Exception as error:
-                loop.call_soon_threadsafe(self.lose)  # nobody renews the lease any more
+                loop.call_soon_threadsafe(self.lose)  # this thread no longer renews the lease
                 logger.error("The lease is no longer renewed; another session is opened.", exc_info=error)
             finally:
                 loop.call_soon_threadsafe(self._ended.set)
@@ -78,11 +78,11 @@ class Session:
 
     @property
     def _stands_still(self) -> bool:
-        """A handler does not give the loop back. Renewed by its thread, this process would hold all it has for ever."""
+        """Whether a handler blocks the event loop. Otherwise the thread would renew the lease of a stuck process."""
         return time.monotonic() - self._turned_at > STANDSTILL * self.lease_ms / 1_000
 
     def lose(self) -> None:
-        """Somebody else ended this session, or may: what it owned is not ours any more."""
+        """Gives up the session, because another process has ended it or may do so."""
         if self.alive:
             self.alive = False
             self._stop.set()

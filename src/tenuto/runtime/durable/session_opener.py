@@ -45,7 +45,9 @@ class SessionOpener:
         queues = sorted(worker.queues) if worker.works else None
         self.note_time(await session.open(environment.worker, environment.build, queues))
         current.session = session
-        current.committer = Committer(self._store, session.id, self.note_time, session.lose, self._admission.note_room)
+        current.committer = Committer(
+            self._store, session.id, self.note_time, session.lose, self._admission.note_capacity
+        )
         current.committer.start()
 
     def note_time(self, now_ms: int) -> None:

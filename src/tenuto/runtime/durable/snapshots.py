@@ -74,7 +74,7 @@ def first_of(loaded: Loaded, state: Execution) -> list[Entry]:
 
 
 def detached(reading: Reading) -> Reading:
-    """A reading whose state nobody changes: where entries are missing, it could not be folded again."""
+    """Copies the state, because it cannot be folded again where entries are missing."""
     state = decode_snapshot(reading.program.plan, encode_snapshot(reading.state))
     assert state is not None
     key, activity = reading.idempotency_key, reading.activity

@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import ClassVar
 
 from tenuto.errors import (
     ConcurrencyConflict,
@@ -37,6 +36,9 @@ from .session import CurrentSession
 from .tenant_admission import TenantAdmission
 from .wakeups import Wakeups
 
+# The start of an execution that this process does not run only answers the submitter. Over HTTP that is a response to
+# write, and hundreds of them at once would delay requests that are only refused.
+UNOWNED_WEIGHT = 10
 NUDGE_SECONDS = (0.005, 0.05)  # most callers commit soon after they have started something
 
 
@@ -46,15 +48,6 @@ class StartWrite(DecisionWrite, gc=False):
 
     def settle(self, fate: Fate) -> None:
         self.starter.settle(self, fate)
-
-
-class UnownedStartWrite(StartWrite, gc=False):
-    """Starts an execution that another claim takes up: here only the submitter is answered.
-
-    Over HTTP that is a response to be written. Hundreds of them at once would delay requests that are only refused.
-    """
-
-    weight: ClassVar[int] = 10
 
 
 class Starter:
@@ -100,8 +93,8 @@ class Starter:
         # Before admission: a start that is admitted is written at once.
         await self._cache.ensure_stored(request.program)
         admission, tenant = self._admission, request.tenant
-        if admission.must_look(tenant):
-            await admission.look(tenant)
+        if admission.must_read_capacity(tenant):
+            await admission.read_capacity(tenant)
         if not admission.must_wait(tenant):
             return await self._submit_at_once(request)
         try:
@@ -160,7 +153,7 @@ class Starter:
             self._held.records[id] = record
             record.uncommitted += 1
             self._held.timer.schedule(record)
-        write = (StartWrite if owned else UnownedStartWrite)(
+        write = StartWrite(
             self._held,
             record,
             decision.entries,
@@ -172,6 +165,7 @@ class Starter:
             settled,
             execution=id,
             start=start,
+            weight=1 if owned else UNOWNED_WEIGHT,
         )
         try:
             self._writer.write(write, release=not owned)

@@ -17,7 +17,7 @@ from tenuto.runtime.executor import Job
 from tenuto.runtime.executor.held_execution import Inbox, Record, Ticket
 from tenuto.runtime.executor.worker import Worker
 from tenuto.storage.port import Store, mail_for
-from tenuto.storage.tasks import Answered, Beginning, Letter, Taking
+from tenuto.storage.tasks import Answered, Beginning, MailMessage, Taking
 from tenuto.views import Waiting
 
 from .batched_writes import BatchedWrites
@@ -103,10 +103,10 @@ class TaskReports:
         for beginning, ticket in wanted:
             if beginning.taking not in begun or not session.may_start or self._worker.closing:
                 self._withdraw(ticket)
-            elif beginning.letter is None:
+            elif beginning.message is None:
                 self._worker.begin(ticket)
             else:
-                self._pending[beginning.letter.id] = PendingBegin(ticket, time.monotonic())
+                self._pending[beginning.message.id] = PendingBegin(ticket, time.monotonic())
         if owners:
             self._owners.notify(owners)
             self._wakeups.tasks.set()
@@ -115,11 +115,11 @@ class TaskReports:
         """An attempt that is only dispatched from here may be dispatched again: it is not lost with its worker."""
         record, ref, role = ticket
         assert isinstance(record, TaskExecution)
-        taking, letter = record.takings[ref], None
+        taking, message = record.takings[ref], None
         if role.begins:
             id = f"begun:{lease_id(record.state.id, ref)}:{session.id}:{taking.number}"
-            letter = Letter(id, record.state.id, encode_fact(self._worker.begun(ref)))
-        return Beginning(taking, marks=not role.dispatches, letter=letter)
+            message = MailMessage(id, record.state.id, encode_fact(self._worker.begun(ref)))
+        return Beginning(taking, marks=not role.dispatches, message=message)
 
     def _withdraw(self, ticket: Ticket) -> None:
         """The attempt does not begin: it was settled, another worker has it, or this session may have expired."""
@@ -169,9 +169,9 @@ class TaskReports:
         taking = record.takings[ref]
         self.taken.pop(taking, None)
         self.unconfirmed.add(taking)
-        letter = Letter(self._worker.environment.new_id(), record.state.id, encode_fact(fact))
+        message = MailMessage(self._worker.environment.new_id(), record.state.id, encode_fact(fact))
         is_last = isinstance(fact, f.Reported) and isinstance(fact.outcome, f.Succeeded)
-        self._answers.add(Answered(taking, letter, record.take_news(ref.path), is_last))
+        self._answers.add(Answered(taking, message, record.take_news(ref.path), is_last))
         if ref in record.jobs:
             self._worker.drop(record, ref)  # its time is over, and its handler continues
 

@@ -1,16 +1,15 @@
-"""Tenants that ask for far more than they may. They are told so at once, and their refusals cost the others nothing.
+"""Admits the starts of tenants, and refuses those beyond a tenant's in-flight limit at low cost.
 
-Whether a tenant has room is decided by the commit that would start an execution, under the lock of the tenant's row,
-and nothing else ever lets one in. But a refusal in a commit costs nearly as much as a start. So when many were refused,
-this process goes by what the last commit said: as many starts as there was room for, and as executions ended here since
-then, are let through to the database. All others are refused here. What was said is true for a moment only, because
-executions end elsewhere, too: then one looks how many there are, which waits for nobody's commit. A few that come
-meanwhile wait for what he sees, as many as a tenant that asks for no more than it may would send, and no longer than a
-refusal may take; the others are refused.
+The commit of a start decides whether the tenant has capacity, under the lock of the tenant's row. Only a commit admits
+a start. But a refusal in a commit costs nearly as much as a start. So after many refusals, this process decides by what
+the last commit reported. It lets through as many starts as there was capacity for, plus one for each execution that
+ended here since then, and refuses all others. The report is valid only for a moment, because executions also end in
+other processes. After that, one start reads the number in flight, which waits for no commit. A few starts that arrive
+meanwhile wait for the result, for a short time; the others are refused.
 
-Until the first are refused nobody knows that there are too many. So no more than so many starts of a tenant are on
-their way to the database at any time; whoever comes then waits at the door, which costs next to nothing, until one of
-them was answered. Otherwise what is only asked for would keep the process from what was accepted.
+Before the first refusals, a process does not know that a tenant is at its limit. So only `ON_THE_WAY` starts of a
+tenant are in commits at a time, and further ones wait in a queue, which costs next to nothing. Otherwise the starts
+that will be refused would delay the work that was accepted.
 """
 
 import asyncio
@@ -24,34 +23,34 @@ from tenuto.errors import StorageError
 from tenuto.storage.port import Store
 from tenuto.values.jitter import spread
 
-MANY: Final = 64  # refusals; fewer are each asked about
-AT_ONCE: Final = 16  # starts of a tenant that is known to ask for too much; each adds to what the others wait
-MOMENT_S: Final = 0.1
-SCOUTING_S: Final = 1.0  # then another is sent: what became of the first may be unknown
-FORGOTTEN_S: Final = 5.0
-PATIENCE_S: Final = 0.025  # for which somebody waits who may well be refused: others come for the room that is found
-ON_THE_WAY: Final = 500
+MANY: Final = 64  # refusals before this process decides by itself
+AT_ONCE: Final = 16  # concurrent starts of a tenant over its limit; each one delays the others
+MOMENT_S: Final = 0.1  # how long a report of capacity is valid
+READING_S: Final = 1.0  # then another start reads the capacity: the first may have failed
+FORGOTTEN_S: Final = 5.0  # without refusals, a tenant counts as under its limit again
+PATIENCE_S: Final = 0.025  # how long a start waits that may be refused in the end
+ON_THE_WAY: Final = 500  # starts of one tenant in commits
 CAPACITY_S: Final = 0.02  # the first interval of polling for capacity
 
 
 class _OverLimit:
-    __slots__ = ("is_scouting", "refusals", "refused_at", "room", "until", "waited")
+    __slots__ = ("capacity", "is_reading", "refusals", "refused_at", "until", "waited")
 
     def __init__(self) -> None:
         self.refusals = 0
         self.refused_at = 0.0
-        self.room = 0  # starts that are let through
-        self.until = 0.0  # then one is, to see
-        self.is_scouting = False
-        self.waited = 0  # for him who is on the way to see
+        self.capacity = 0  # starts to let through
+        self.until = 0.0  # then one start reads the capacity
+        self.is_reading = False
+        self.waited = 0  # starts that waited for the reading
 
     @property
     def is_worth_waiting(self) -> bool:
-        return self.is_scouting and self.waited < MANY
+        return self.is_reading and self.waited < MANY
 
 
 class OverLimitTenants:
-    """By tenant. Where nobody is refused there is nothing in it."""
+    """The tenants whose starts were refused lately, and the capacity that they are known to have."""
 
     __slots__ = ("_tenants",)
 
@@ -59,24 +58,24 @@ class OverLimitTenants:
         self._tenants: dict[str, _OverLimit] = {}
 
     def is_known(self, tenant: str) -> bool:
-        """Whether so many were refused that this process decides by itself."""
+        """Whether enough starts were refused for this process to decide by itself."""
         found = self._tenants.get(tenant)
         return found is not None and found.refusals >= MANY
 
     def is_worth_waiting(self, tenant: str) -> bool:
-        """Whether somebody is on the way to see how much room there is, and not many have waited for him yet."""
+        """Whether a start is reading the capacity, and only a few wait for it yet."""
         found = self._tenants.get(tenant)
         return found is not None and found.is_worth_waiting
 
     def waits(self, tenant: str) -> None:
-        """One more waits for what is to be heard."""
+        """Counts a start that waits for the reading."""
         if (found := self._tenants.get(tenant)) is not None:
             found.waited += 1
 
     def is_full(self, tenant: str) -> bool:
-        """Whether a start is refused that comes now. It uses up no room."""
+        """Whether a start would be refused now. Uses up no capacity."""
         found = self._tenants.get(tenant)
-        if found is None or found.refusals < MANY or found.room:
+        if found is None or found.refusals < MANY or found.capacity:
             return False
         now = time.monotonic()
         if now > found.until or found.is_worth_waiting:
@@ -84,28 +83,28 @@ class OverLimitTenants:
         found.refused_at = now
         return True
 
-    def has_enough(self, tenant: str, under_way: int) -> bool:
-        """Whether so many starts are under way that one more would only make them wait for each other."""
-        return under_way >= AT_ONCE and self.is_known(tenant)
+    def has_enough(self, tenant: str, in_flight: int) -> bool:
+        """Whether so many starts are unanswered that another one would only delay them."""
+        return in_flight >= AT_ONCE and self.is_known(tenant)
 
-    def must_look(self, tenant: str) -> bool:
-        """Whether it is time to look for room. Whoever is told so looks, and the others wait for him."""
+    def must_read(self, tenant: str) -> bool:
+        """Whether the caller must read the capacity now. The other starts wait for it."""
         found = self._tenants.get(tenant)
-        if found is None or found.refusals < MANY or found.room:
+        if found is None or found.refusals < MANY or found.capacity:
             return False
         now = time.monotonic()
         if now <= found.until or now > found.refused_at + FORGOTTEN_S:
             return False
-        self._scout(found, now)
+        self._begin_reading(found, now)
         return True
 
-    def _scout(self, found: _OverLimit, now: float) -> None:
-        found.is_scouting = True
+    def _begin_reading(self, found: _OverLimit, now: float) -> None:
+        found.is_reading = True
         found.waited = 0 if now > found.until else found.waited
-        found.until = now + SCOUTING_S
+        found.until = now + READING_S
 
     def refuse(self, tenant: str) -> bool:
-        """Whether a start is refused without asking the database. Otherwise it is on its way."""
+        """Whether a start is refused without a commit. Otherwise it uses up capacity."""
         if self.is_full(tenant):
             return True
         found = self._tenants.get(tenant)
@@ -114,14 +113,14 @@ class OverLimitTenants:
         now = time.monotonic()
         if now > found.refused_at + FORGOTTEN_S:
             del self._tenants[tenant]
-        elif found.room:
-            found.room -= 1
+        elif found.capacity:
+            found.capacity -= 1
         else:
-            self._scout(found, now)
+            self._begin_reading(found, now)
         return False
 
     def refused(self, tenant: str) -> bool:
-        """By the database. Gives whether that was the last one that it was asked about."""
+        """Counts a refusal by the database. Returns whether this process decides by itself from now on."""
         found = self._tenants.setdefault(tenant, _OverLimit())
         found.refusals += 1
         found.refused_at = time.monotonic()
@@ -129,61 +128,61 @@ class OverLimitTenants:
         return found.refusals == MANY
 
     def accepted(self, tenant: str) -> None:
-        """By the database."""
+        """Notes that the database admitted a start."""
         found = self._tenants.get(tenant)
         if found is not None and found.refusals < MANY:
             del self._tenants[tenant]
 
-    def told(self, tenant: str, room: int) -> None:
-        """A commit said how much room it left for those whom it did not answer."""
+    def set_capacity(self, tenant: str, capacity: int) -> None:
+        """Sets how many starts to let through: what a commit or a reading reported, minus the starts in commits."""
         found = self._tenants.get(tenant)
         if found is not None:
-            found.room = max(room, 0)
+            found.capacity = max(capacity, 0)
             found.until = time.monotonic() + MOMENT_S
-            found.is_scouting = False
+            found.is_reading = False
 
     def ended(self, tenant: str) -> None:
-        """One of its executions, here, in a later commit than the last that told."""
+        """Notes that an execution ended here, after the last report of capacity."""
         found = self._tenants.get(tenant)
         if found is not None:
-            found.room += 1
+            found.capacity += 1
 
     def forget(self, tenant: str) -> None:
-        """Its limit was changed."""
+        """Discards what is known of a tenant, because its limit changed."""
         self._tenants.pop(tenant, None)
 
 
 class _Queue:
-    __slots__ = ("called", "inside", "outside")
+    __slots__ = ("called", "committing", "waiting")
 
     def __init__(self) -> None:
-        self.inside = 0
-        self.called = 0  # and not come yet
-        self.outside: deque[asyncio.Future[None]] = deque()
+        self.committing = 0
+        self.called = 0  # no longer waiting, and not committing yet
+        self.waiting: deque[asyncio.Future[None]] = deque()
 
 
 class StartQueue:
-    """How many starts of each tenant are on their way to the database."""
+    """The starts of each tenant that are in commits, and those that wait."""
 
     __slots__ = ("_queues",)
 
     def __init__(self) -> None:
         self._queues: dict[str, _Queue] = {}
 
-    def inside(self, tenant: str) -> int:
+    def committing(self, tenant: str) -> int:
         queue = self._queues.get(tenant)
-        return 0 if queue is None else queue.inside
+        return 0 if queue is None else queue.committing
 
     def is_closed(self, tenant: str) -> bool:
-        """For whoever comes: those who were called are before him."""
+        """Whether a new start must wait. Starts that were called go first."""
         queue = self._queues.get(tenant)
-        return queue is not None and queue.inside + queue.called >= ON_THE_WAY
+        return queue is not None and queue.committing + queue.called >= ON_THE_WAY
 
     async def wait(self, tenant: str, patience_s: float | None = None) -> bool:
-        """Until there is a place or something to hear: look again. One is inside, or looks. False: it took long."""
+        """Waits until the start should check again. Some start is in a commit or reads. False: it took too long."""
         queue = self._queue(tenant)
         called: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        queue.outside.append(called)
+        queue.waiting.append(called)
         try:
             async with asyncio.timeout(patience_s):
                 await called
@@ -194,7 +193,7 @@ class StartQueue:
         finally:
             if called.cancelled():
                 with suppress(ValueError):
-                    queue.outside.remove(called)
+                    queue.waiting.remove(called)
             else:
                 queue.called -= 1
             self._clear(tenant, queue)
@@ -206,33 +205,33 @@ class StartQueue:
         return queue
 
     def enter(self, tenant: str) -> None:
-        self._queue(tenant).inside += 1
+        self._queue(tenant).committing += 1
 
     def leave(self, tenant: str) -> None:
         queue = self._queues[tenant]
-        queue.inside -= 1
-        self._call(queue, ON_THE_WAY - queue.inside - queue.called)
+        queue.committing -= 1
+        self._call(queue, ON_THE_WAY - queue.committing - queue.called)
         self._clear(tenant, queue)
 
     def pass_on(self, tenant: str) -> None:
-        """Whoever was called has come in, or has gone. If nobody is inside who would call the next ones, he does."""
+        """Calls the waiting starts if no start is in a commit, or called, that would call them later."""
         queue = self._queues.get(tenant)
-        if queue is not None and not queue.inside and not queue.called:
-            self._call(queue, len(queue.outside))
+        if queue is not None and not queue.committing and not queue.called:
+            self._call(queue, len(queue.waiting))
 
     def _clear(self, tenant: str, queue: _Queue) -> None:
-        if not queue.inside and not queue.called and not queue.outside and self._queues.get(tenant) is queue:
+        if not queue.committing and not queue.called and not queue.waiting and self._queues.get(tenant) is queue:
             del self._queues[tenant]
 
     def call_all(self, tenant: str) -> None:
-        """Those who wait are to look again: there may be no sense in waiting."""
+        """Makes all waiting starts check again: they may be refused now."""
         queue = self._queues.get(tenant)
         if queue is not None:
-            self._call(queue, len(queue.outside))
+            self._call(queue, len(queue.waiting))
 
     def _call(self, queue: _Queue, number: int) -> None:
-        while queue.outside and number > 0:
-            called = queue.outside.popleft()
+        while queue.waiting and number > 0:
+            called = queue.waiting.popleft()
             if not called.done():
                 called.set_result(None)
                 queue.called += 1
@@ -279,36 +278,36 @@ class TenantAdmission:
         return self.over_limit.is_worth_waiting(tenant)
 
     async def wait(self, tenant: str) -> bool:
-        """Waits until the start may ask again. False: it waited as long as a refusal may take."""
+        """Waits until the start may check again. False: it waited as long as a refusal may take."""
         patience_s = PATIENCE_S if self.over_limit.is_known(tenant) else None
         self.over_limit.waits(tenant)
         return await self.starting.wait(tenant, patience_s)
 
     def refused(self, tenant: str) -> None:
-        """By the database."""
+        """Notes that the database refused a start."""
         if self.over_limit.refused(tenant):
             self.starting.call_all(tenant)
 
-    def must_look(self, tenant: str) -> bool:
-        return self.over_limit.must_look(tenant)
+    def must_read_capacity(self, tenant: str) -> bool:
+        return self.over_limit.must_read(tenant)
 
-    async def look(self, tenant: str) -> None:
-        """Reads how much room the tenant has. If that fails, or the limit is gone, starts ask the database again."""
-        room: int | None = None
+    async def read_capacity(self, tenant: str) -> None:
+        """Reads the tenant's capacity. If that fails, or the limit was removed, commits decide again."""
+        capacity: int | None = None
         try:
             with suppress(StorageError):
                 for use in await self._store.limits.tenants(tenant):
-                    room = use.max_in_flight - use.in_flight
+                    capacity = use.max_in_flight - use.in_flight
         finally:
-            if room is None:
+            if capacity is None:
                 self.over_limit.forget(tenant)
             else:
-                self.over_limit.told(tenant, room - self.starting.inside(tenant))
+                self.over_limit.set_capacity(tenant, capacity - self.starting.committing(tenant))
             self.starting.call_all(tenant)
 
-    def note_room(self, left: Mapping[str, int]) -> None:
-        """A commit reported how much room it left."""
-        for tenant, room in left.items():
-            self.over_limit.told(tenant, room - self.starting.inside(tenant))
+    def note_capacity(self, left: Mapping[str, int]) -> None:
+        """Notes the capacity that a commit left."""
+        for tenant, capacity in left.items():
+            self.over_limit.set_capacity(tenant, capacity - self.starting.committing(tenant))
             if self.over_limit.is_known(tenant):
                 self.starting.call_all(tenant)

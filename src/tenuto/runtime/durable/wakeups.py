@@ -56,7 +56,7 @@ class Owners:
         self._wakeups = wakeups
 
     def notify(self, owners: set[str | None]) -> None:
-        """None: nobody owns the execution, and the first worker that claims it reads its mail."""
+        """Notifies the owners. None: the execution has no owner, and the worker that claims it reads its mail."""
         for owner in owners:
             hint = WORK if owner is None else mail_for(owner)
             self._store.notify(hint)

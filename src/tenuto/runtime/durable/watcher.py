@@ -1,4 +1,4 @@
-"""Callers who wait for executions that are not in this process's hands: others have them, or nobody for now."""
+"""Watches executions that this process does not own, for callers who wait for them."""
 
 import asyncio
 from collections.abc import Sequence

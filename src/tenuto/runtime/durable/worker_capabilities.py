@@ -1,7 +1,7 @@
-"""Whether anybody who is alive can run a program: what the sessions say of themselves, asked for once a second.
+"""Whether a live worker can run a program, as the sessions state in the database.
 
-What is known is a second old at most, so that a hundred who start something in that second ask nothing. Where the
-database does not tell, it is not known, and nobody is told that there is no worker.
+The answer is cached for a second, so many starts in that second cost one query. If the database does not answer, a
+worker is assumed to exist.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from tenuto.runtime.shared.single_flight import SingleFlight
 from tenuto.storage.tasks import Serving, serving_names
 
 KNOWN_SECONDS = 1.0
-PATIENCE_SECONDS = 1.0  # of somebody whose execution is started already, and who is to hear of it
+PATIENCE_SECONDS = 1.0  # the start is committed, and its caller waits for the response
 
 
 class Workers:

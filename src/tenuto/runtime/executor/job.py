@@ -206,7 +206,7 @@ def _resumed(called: Coroutine[Any, Any, Any], awaited: Any, job: Job) -> Genera
     while True:
         try:
             sent = yield awaited
-        except GeneratorExit:  # the loop is gone, and with it whoever would listen
+        except GeneratorExit:  # the event loop is gone: no caller awaits the result
             job.abandon()
             called.close()
             raise

@@ -186,7 +186,7 @@ def failed(
     try:
         found = _understood(error, step, defaults, may_repeat)
         return _traced(found, error) if isinstance(found, f.Failed) else found
-    except BaseException:  # it is somebody's object: to ask it anything may fail, and its attempt must end all the same
+    except BaseException:  # user code: anything it does may fail, and the attempt must still end
         error_class = classify(("builtins.Exception", "Exception"), step, dict(defaults))
         return f.Failed(error_class=error_class, code="unreadable_error", summary="an exception that cannot be read")
 
@@ -245,5 +245,5 @@ def _classified(error: BaseException, step: Step, defaults: Mapping[str, ErrorCl
 def _text(error: BaseException) -> str:
     try:
         return str(error)
-    except BaseException:  # the __str__ of somebody's exception, which may fail like all code
+    except BaseException:  # the __str__ of a user's exception may fail
         return ""

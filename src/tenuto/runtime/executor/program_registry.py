@@ -49,7 +49,7 @@ class ProgramRegistry:
         _call(self.on_change)
 
     def add(self, program: Program) -> Performer:
-        """Adds a program that is not known yet, and tells nobody."""
+        """Adds an unknown program without calling the listeners."""
         performer = self.performers[program.name, program.version] = Performer(program, self.handlers)
         newest = self.newest.get(program.name)
         if newest is None or newest.program.version < program.version:

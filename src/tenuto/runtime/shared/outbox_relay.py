@@ -1,4 +1,4 @@
-"""Carries messages from the outbox to whoever publishes them: at least once, and in order within each execution.
+"""Publishes the messages of the outbox at least once, and in order within each execution.
 
 Any number of processes may relay. What one has taken no other takes, unless its session ends. A publisher that fails,
 or does not answer in time, is asked again later, and longer later each time; messages of other executions go on. While
@@ -22,7 +22,7 @@ logger = logging.getLogger("tenuto.outbox")
 EXECUTIONS_AT_ONCE = 50
 POLL_SECONDS = 0.5
 PUBLISH_SECONDS = 30.0
-END_SECONDS = 1.0  # for whoever was told to end
+END_SECONDS = 1.0  # for a cancelled publisher to end
 FIRST_DELAY_MS = 500
 LONGEST_DELAY_MS = 300_000
 LONGEST_REST_SECONDS = 30.0
@@ -160,7 +160,7 @@ class Relay:
 
 
 def _trouble(publishing: "asyncio.Task[None]") -> str | None:
-    """One that does not end when it is told to is left alone: nobody waits for it."""
+    """The error of an attempt to publish. A publisher that does not end when it is cancelled is abandoned."""
     if not publishing.done() or publishing.cancelled():
         return "TimeoutError"
     error = publishing.exception()

@@ -1,8 +1,8 @@
-"""Pages of a list. A cursor says where one ends, to whoever asks for the next; every other list refuses it.
+"""Pages of a list. A cursor is the position of the next page; every other list refuses it.
 
-It is bound to what was asked for, too: by another filter or in another order it would leave rows out, or tell them
-twice. That is a check, not a lock: a cursor lets nobody see what he may not see without it. Because the check has no
-secret, anybody can make a cursor with any position: code that reads a position checks it (`number_at`, `id_at`).
+A cursor is also bound to its filter and order, because with another one it would omit or repeat rows. That is a check
+against mistakes, not access control: a cursor shows nothing that its user may not read without it. The check has no
+secret, so a client can forge any position. Code that reads a position validates it (`number_at`, `id_at`).
 """
 
 import base64

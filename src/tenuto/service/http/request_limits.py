@@ -150,8 +150,8 @@ class RefusedStarts:
     engine is asked about its tenant first, and further starts get 429 unread; a repeated start gets 429 too, and its
     response when it is sent again.
 
-    Once the tenant may have room, only a few of its starts are let through at a time: they fill the room as fast as a
-    whole crowd, which would only wait or be refused at full cost.
+    Once the tenant may have capacity, only a few of its starts are let through at a time. They use it as fast as many
+    starts would, which would only wait or be refused at full cost.
     """
 
     def __init__(self, engine: Engine) -> None:

@@ -58,7 +58,7 @@ async def known_keys(db: Any, starts: Sequence[NewExecution]) -> set[tuple[str, 
 
 
 async def admit(db: Any, standing: Standing) -> None:
-    """Takes its place in the line, or leaves it; whoever is then first is told."""
+    """Enters or leaves the queue. The execution that is then first gets a message."""
     assert standing.line is not None
     if standing.admission == "request":
         query = (

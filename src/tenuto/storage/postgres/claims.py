@@ -18,7 +18,7 @@ _DUE = f"e.owner IS NULL AND e.wake_at <= (SELECT {NOW})"
 _TAKE = "UPDATE executions e SET owner = $1, epoch = epoch + 1, wake_at = NULL, parked = ''"
 _TAKEN = "RETURNING e.id, e.epoch, e.definition, e.version"
 
-# The claimant's session is locked as in a commit: whoever ends it meanwhile waits, and sees what it has claimed.
+# The claimant's session is locked as in a commit: a process that ends it meanwhile waits, and sees its claims.
 # More are looked at than are wanted: some may just be claimed by others, and are passed over.
 _CLAIM = f"""
 WITH me AS ({LIVE}),

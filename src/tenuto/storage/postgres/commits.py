@@ -66,7 +66,7 @@ _TENANTS_AT = _APPENDS_AT + len(_APPENDS)
 _LAST = "(SELECT t.seq + t.count - 1 FROM events t WHERE t.execution = {} ORDER BY t.seq DESC LIMIT 1)"
 _COMMIT = f"""
 WITH live AS ({LIVE}),
-limited AS MATERIALIZED ( -- until this is committed nobody else starts anything of these tenants
+limited AS MATERIALIZED ( -- until this is committed, no other start of these tenants commits
     SELECT l.tenant, l.max_in_flight - l.in_flight AS room FROM live, tenant_limits l
     WHERE l.tenant = ANY(${_TENANTS_AT}) ORDER BY l.tenant FOR UPDATE OF l
 ),
@@ -142,7 +142,7 @@ SELECT {NOW} AS now, EXISTS (SELECT 1 FROM lease) AS live, (SELECT count(*) FROM
         SELECT jsonb_object_agg(c.tenant, c.change) FROM lease, changed c WHERE lease.room ? c.tenant
     ) AS changed"""
 
-# The same, when somebody did something that is written into the audit.
+# The same, with rows of the audit log.
 _NOTED = ", ".join(AuditRow.__struct_fields__)
 _AUDIT = ["text", "bigint", "text", "text", "text", "text", "text", "text", "text"]
 _COMMIT_AUDITED = _COMMIT.replace(
@@ -290,7 +290,7 @@ class PostgresCommits:
         return await self._why_refused(batch, [execution for (execution,) in found])
 
     async def _why_refused(self, batch: Batch, ids: Sequence[str]) -> dict[str, Refusal]:
-        """Whoever still owns an execution decided on entries that the database does not have."""
+        """Refuses decisions on entries that the database does not have, although the session owns the execution."""
         owned = {tuple(row) for row in await self._database.committer.fetch(_OWNED, list(ids), batch.session)}
         bases = batch.bases
         return {id: "stale" if id in bases and (id, bases[id].epoch) in owned else "not_owner" for id in ids}

@@ -24,7 +24,7 @@ MIGRATION_LOCK = 7_311_004_225
 CLOSE_SECONDS = 5.0
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0
-LOCK_MS = 300  # so long a commit waits for what somebody else's transaction holds
+LOCK_MS = 300  # how long a commit waits for locks of other transactions
 MIGRATE_SECONDS = 1.0
 # What is committed, claimed and loaded is looked up in indexes, whatever the statistics say of tables that have just
 # grown: a hash join over all executions or events for each batch is what the planner would choose instead.
@@ -33,7 +33,7 @@ _BY_INDEX = {"enable_hashjoin": "off", "enable_mergejoin": "off", "enable_seqsca
 _COMMITTING = {**_BY_INDEX, "enable_bitmapscan": "off", "plan_cache_mode": "force_generic_plan"}
 # Where a page may be read from several indexes, the one that fits best, and not the one whose rows lie side by side.
 _BY_ROW = {**_BY_INDEX, "random_page_cost": "1.1"}
-_BOUNDED = {"statement_timeout": f"{ANSWER_SECONDS:.0f}s"}  # nobody waits longer for an answer
+_BOUNDED = {"statement_timeout": f"{ANSWER_SECONDS:.0f}s"}  # no query takes longer
 DIALECT = Dialect(
     name="postgres",
     mark="$",
@@ -46,7 +46,7 @@ logger = logging.getLogger("tenuto.storage")
 _OWNS = (
     "This process could rewrite what happened: it has the rights of the schema's owner. See `tenuto migrate --role`."
 )
-_MIGRATION_WAITS = "The schema is not up to date yet: somebody's transaction holds a table. It is tried again."
+_MIGRATION_WAITS = "The schema is not up to date yet: another transaction locks a table. Trying again."
 # Of a process that is frozen, or whose host is gone: the server lets go of what its transaction holds.
 _SHORT_TRANSACTIONS = {"idle_in_transaction_session_timeout": "5s"}
 
@@ -161,7 +161,7 @@ class PostgresDatabase:
         if not apply and not has_table:
             raise StorageError("the database has no tenuto schema", code="no_schema", hint=NO_SCHEMA)
         if has_table and not missing(known, await _applied(connection)):
-            return  # as nearly always: nobody waits for anybody
+            return  # the usual case, which takes no lock
         if not apply:
             raise StorageError("the schema is out of date", code="old_schema", hint="run `tenuto migrate`")
         try:

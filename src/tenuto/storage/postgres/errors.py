@@ -48,7 +48,7 @@ async def translated(permit: str = _PERMIT_SERVICE) -> AsyncIterator[None]:
             "PostgreSQL stopped a query that took too long", code="too_slow", hint="ask for less, or try again later"
         ) from error
     except asyncpg.LockNotAvailableError as error:
-        raise StorageError("somebody else's transaction holds what a batch needs", code="locked") from error
+        raise StorageError("another transaction holds a lock that the batch needs", code="locked") from error
     except asyncpg.ReadOnlySQLTransactionError as error:
         raise StorageError("the database is read-only", code="read_only", hint="connect to the primary") from error
     except asyncpg.InsufficientPrivilegeError as error:

@@ -106,12 +106,13 @@ class PostgresLimits:
         raise AssertionError("what lends does not swallow")
 
     async def set_tenant(self, tenant: str, max_in_flight: int | None, note: AuditRow | None = None) -> None:
-        """What is in flight is counted when a limit is set; from then on every commit keeps the count.
+        """Counts the executions in flight when a limit is set. From then on, every commit maintains the count.
 
-        Commits of tenants without a limit take no lock for it. So its row comes first, without a bound; then whatever
-        was being written when it came is waited for; then the row is locked, which every start of the tenant needs from
-        now on, and what is in flight is counted: what ends is either seen to have ended, or noted as a change. Whoever
-        is killed before that leaves a row that bounds nothing, and that nobody is shown.
+        Commits of tenants without a limit take no lock. So the row is added first, without a bound, and the
+        transactions that were open at that moment are waited for. Then the row is locked, which every start of the
+        tenant needs from now on, and the executions in flight are counted. An execution that ends meanwhile is either
+        seen as ended or noted as a change. A process that is killed in between leaves a row that limits nothing and is
+        not listed.
         """
         async with self._lend() as db:
             if max_in_flight is None:
@@ -129,9 +130,9 @@ class PostgresLimits:
                 await _write_down(db, note)
 
     async def _are_written(self, db: Any) -> bool:
-        """Whether nobody writes executions, or has looked for a limit and is about to.
+        """Whether all transactions that wrote executions or read limits have ended.
 
-        It is waited for in short pieces: others wait behind it.
+        Waits in short pieces, because other transactions queue behind this lock.
         """
         try:
             async with db.transaction():

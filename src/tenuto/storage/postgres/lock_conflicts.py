@@ -1,7 +1,7 @@
-"""Which executions of a batch cannot be written just now: somebody else's transaction holds what they need.
+"""Finds the executions of a batch that cannot be written now, because another transaction holds their locks.
 
-Nothing here waits, and all that is locked to find out is let go at once: the answer is what was true a moment ago.
-What is not found by it is found by halving.
+It does not wait, and releases its own locks at once, so the answer was true a moment ago. Conflicts that it misses are
+found by halving the batch.
 """
 
 from typing import Any
@@ -37,7 +37,7 @@ async def _by_limits(db: Any, batch: Batch) -> set[str]:
 
 
 async def _by_names(db: Any, batch: Batch) -> set[str]:
-    """Concurrency keys, and idempotency keys that somebody is about to use."""
+    """Concurrency keys, and idempotency keys that another transaction is about to use."""
     names = [(s.id, lock_name(*s.line)) for s in batch.standings.values() if s.line is not None]
     names += [(start.id, lock_name(start.tenant, start.key)) for start in batch.starts if start.key is not None]
     if not names:

@@ -57,7 +57,7 @@ GRANTS: Final[dict[str, Rights]] = {
     "confirmations": Rights(_ALL),
 }
 
-# Whoever (`me`) inherits from `tenuto_request` is held by the wall for requests, unless the tables are his own.
+# Row security applies to a role (`me`) that inherits from `tenuto_request`, unless it owns the tables.
 IS_HELD: Final = """NOT me.rolsuper AND NOT me.rolbypassrls AND EXISTS (
     SELECT 1 FROM pg_roles r WHERE r.rolname = 'tenuto_request' AND pg_has_role(me.oid, r.oid, 'USAGE'))"""
 _FOOTING = f"""

@@ -1,9 +1,9 @@
 """A role for services on PostgreSQL that owns nothing: the schema has an owner, who migrates; services run as others.
 
-Then even whoever holds a service's credentials, or finds a hole in it, cannot rewrite what happened: histories are
-appended to and never changed, rows of the audit are numbered once, triggers stay on and tables stay where they are.
+Then even an attacker with a service's credentials cannot rewrite history: entries are only appended, rows of the audit
+log are numbered once, and triggers and tables cannot be changed.
 
-What counts is what a role can do, however it came by it: as a member of other roles, or because everybody may.
+All privileges of a role count, including those of roles that it is a member of, and those of PUBLIC.
 """
 
 from collections.abc import AsyncIterator

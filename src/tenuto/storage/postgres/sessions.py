@@ -80,7 +80,7 @@ class PostgresSessions:
         reaped = 0
         async with translated(), self._database.pool.acquire() as connection:
             for row in await connection.fetch(f"SELECT id FROM sessions WHERE {over} AND id <> $1", own):
-                with suppress(asyncpg.LockNotAvailableError):  # somebody's transaction holds an execution of it
+                with suppress(asyncpg.LockNotAvailableError):  # another transaction locks an execution of it
                     async with connection.transaction():
                         await connection.execute(f"SET LOCAL lock_timeout = {LOCK_MS}")
                         reaped += await _end_sessions(connection, free, row["id"])

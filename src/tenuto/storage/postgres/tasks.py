@@ -1,7 +1,7 @@
-"""Queues on PostgreSQL: workers pass over what others are just taking.
+"""Task queues on PostgreSQL: a worker skips tasks that another one is taking.
 
-Rows are locked in one order, so that nobody waits in a circle: the session's, then one execution's, then tasks' in the
-order of their keys. Letters are therefore posted one to a transaction.
+Rows are locked in one order, to prevent deadlocks: the session, then one execution, then tasks in the order of their
+keys. So each message is posted in a transaction of its own.
 """
 
 import json
@@ -15,7 +15,7 @@ from tenuto.storage.tasks import (
     Answered,
     Beginning,
     Held,
-    Letter,
+    MailMessage,
     Serving,
     Taking,
     Task,
@@ -54,14 +54,14 @@ waiting AS (
 ),
 taken AS MATERIALIZED (SELECT tenant, execution FROM tasks WHERE session IS NOT NULL AND queue = $2),
 by_execution AS MATERIALIZED (SELECT execution, count(*) AS busy FROM taken GROUP BY execution),
-by_tenant AS MATERIALIZED (SELECT tenant, count(*) AS crowd FROM taken GROUP BY tenant),
+by_tenant AS MATERIALIZED (SELECT tenant, count(*) AS taken_of_tenant FROM taken GROUP BY tenant),
 turns AS (
     SELECT waiting.*, coalesce(busy, 0)
         + row_number() OVER (PARTITION BY execution ORDER BY priority DESC, created_at) AS turn
     FROM waiting LEFT JOIN by_execution USING (execution)
 ),
 shares AS (
-    SELECT turns.*, coalesce(crowd, 0)
+    SELECT turns.*, coalesce(taken_of_tenant, 0)
         + row_number() OVER (PARTITION BY tenant ORDER BY priority DESC, turn, created_at) AS share
     FROM turns LEFT JOIN by_tenant USING (tenant)
 ),
@@ -137,25 +137,25 @@ class PostgresTasks:
         return [Task(_taking(row), row["plan"], row["queue"], row["handler"], row["progress"]) for row in rows]
 
     async def begin(self, session: str, beginnings: Sequence[Beginning]) -> tuple[set[Taking], set[str | None]]:
-        plain = [each for each in beginnings if each.letter is None]
+        plain = [each for each in beginnings if each.message is None]
         owners: set[str | None] = set()
         async with self._connect() as db:
             begun = await _mark(db, session, plain) if plain else set()
             for each in beginnings:
-                if each.letter is not None and await self._begin_with_letter(db, session, each, each.letter, owners):
+                if each.message is not None and await self._begin_with_message(db, session, each, each.message, owners):
                     begun.add(each.taking)
         return begun, owners
 
-    async def _begin_with_letter(
-        self, db: Any, session: str, each: Beginning, letter: Letter, owners: set[str | None]
+    async def _begin_with_message(
+        self, db: Any, session: str, each: Beginning, message: MailMessage, owners: set[str | None]
     ) -> bool:
         async with db.transaction():
             if await db.fetchval(LIVE, session) is None:
                 return False
-            await _lock_execution(db, letter.execution)
+            await _lock_execution(db, message.execution)
             begun = await _mark(db, session, [each])
             if begun:
-                owners.update(await _post(db, letter))
+                owners.update(await _post(db, message))
             return bool(begun)
 
     async def answer(self, session: str, answers: Sequence[Answered]) -> set[str | None]:
@@ -164,9 +164,9 @@ class PostgresTasks:
             for answered in answers:
                 key, number = answered.taking
                 async with db.transaction():
-                    owners.update(await _post(db, answered.letter))
+                    owners.update(await _post(db, answered.message))
                     if await db.execute(_ANSWERED, session, *key, number) == "DELETE 0":
-                        continue  # how far it is, is told by whoever has it now
+                        continue  # its progress is reported by the worker that has it now
                     if answered.is_last:
                         await db.execute(_NO_PROGRESS, *key[:2])
                     elif answered.progress is not None:
@@ -207,7 +207,7 @@ class PostgresTasks:
             return len(rows)
 
     async def _orphan(self, db: Any, session: str, key: TaskKey, *, begun: bool, lease_ms: int) -> None:
-        """Others may sweep at the same time, and the owner may have settled the attempt: whoever is first, acts."""
+        """Returns or loses a task. Concurrent sweeps and the owner may do the same: the first one acts."""
         if not begun:
             query = "UPDATE tasks SET session = NULL, beat_at = NULL WHERE session = $1 AND begun_at IS NULL"
             await db.execute(f"{query} AND {_IS_KEY}", session, *key)
@@ -230,8 +230,8 @@ async def withdraw(db: Any, unwanted: Sequence[TaskWithdrawn]) -> None:
     """In the transaction that records why, which has locked their executions."""
     rows = await db.fetch(_WITHDRAW, *columns([values_of(task) for task in unwanted], 5))
     gone = sorted(_key(row) for row in rows)
-    for letter in withdrawals(gone, rows[0]["now"] if rows else 0):
-        await _post(db, letter)
+    for message in withdrawals(gone, rows[0]["now"] if rows else 0):
+        await _post(db, message)
 
 
 def _key(row: Any) -> TaskKey:
@@ -251,12 +251,12 @@ async def _lock_execution(db: Any, execution: str) -> None:
     await db.execute("SELECT 1 FROM executions WHERE id = $1 FOR UPDATE", execution)
 
 
-async def _post(db: Any, letter: Letter) -> list[str | None]:
+async def _post(db: Any, message: MailMessage) -> list[str | None]:
     """The owner of the execution, if there is such an execution."""
     query = f"UPDATE executions SET wake_at = {NOW} WHERE id = $1 RETURNING owner, {NOW} AS now"
-    row = await db.fetchrow(query, letter.execution)
+    row = await db.fetchrow(query, message.execution)
     if row is None:
         return []
     query = "INSERT INTO mailbox (id, execution, body, received_at) VALUES ($1, $2, $3, $4) ON CONFLICT DO NOTHING"
-    await db.execute(query, letter.id, letter.execution, letter.body, row["now"])
+    await db.execute(query, message.id, message.execution, message.body, row["now"])
     return [row["owner"]]

@@ -4,8 +4,8 @@ A start is refused when its idempotency key is known, when another execution has
 wait, or when its tenant has as many executions in flight as it may: in this order, and one after the other, so that of
 two in one batch the second sees the first. What was refused is not written, and nothing is counted for it.
 
-Executions with a concurrency key stand in line: one line for each tenant, definition and key. Whoever is first is told
-by mail, once for each of its runs.
+Executions with a concurrency key wait in a queue for each tenant, definition and key. The first one is admitted by a
+message, once for each of its runs.
 """
 
 from collections.abc import Collection, Sequence

@@ -1,8 +1,8 @@
-"""All that is stored, as records: for exports, and for those who prove that what is stored is sound.
+"""Everything that is stored, as records: for exports and for the checker.
 
-Reading changes nothing and blocks nobody: on a connection that may not write, in transactions of a page each. Within a
-page everything is seen at one moment; a page later time has passed. So what must be compared with one another is read
-in one page, and a record that counts others counts them in its own query.
+Reading changes nothing and blocks no writer: it uses a read-only connection, and a transaction for each page. A page
+shows one moment, and the next page a later one. So records that are compared with each other are read in one page, and
+a record that counts others counts them in its own query.
 """
 
 from collections.abc import AsyncIterator
@@ -167,7 +167,7 @@ class LimitRecord(Struct, frozen=True, kw_only=True):
 
 
 class HolderRecord(Struct, frozen=True, kw_only=True):
-    """What a session holds of a limit. `session_ended_at` is 0 of a session that nobody remembers."""
+    """What a session holds of a limit. `session_ended_at` is 0 if the session is no longer stored."""
 
     name: str
     session: str
@@ -296,7 +296,7 @@ NOBODYS = (
     "NOT EXISTS (SELECT 1 FROM executions e WHERE e.id = t.execution) "
     "AND NOT EXISTS (SELECT 1 FROM leftovers l WHERE l.execution = t.execution)"
 )
-"""The condition on rows of executions that do not exist, and of which nobody is just removing the rest."""
+"""Selects rows of executions that do not exist and are not being pruned."""
 
 
 class Reader(Protocol):

@@ -33,7 +33,7 @@ _REST = {
 
 
 def rest_of(batch: Batch, refused: Container[str]) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
-    """What else is to be written, but of those that are refused. In this order, so that nobody waits in a circle."""
+    """The other rows of a batch, without refused executions. One order for all commits prevents deadlocks."""
     for field, query in _REST.items():
         rows = [values_of(row) for row in getattr(batch, field) if row.execution not in refused]
         if rows:

@@ -60,7 +60,7 @@ def count_in_flight(
 
 
 def admit(db: apsw.Connection, standing: Standing, now: int) -> None:
-    """Takes its place in the line, or leaves it; whoever is then first is told."""
+    """Enters or leaves the queue. The execution that is then first gets a message."""
     assert standing.line is not None
     if standing.admission == "request":
         query = "INSERT OR IGNORE INTO admissions (tenant, definition, key, execution) VALUES (?, ?, ?, ?)"

@@ -1,7 +1,7 @@
-"""Hints between processes on one SQLite file: whether somebody else has written to it.
+"""Hints between processes on one SQLite file: whether another process has written to it.
 
-Every write touches the write-ahead log, and looking at a file's time is next to nothing. Whether the write was another
-connection's is told by SQLite itself (`PRAGMA data_version`), which is asked only when there was one.
+Every write changes the modification time of the write-ahead log, which is cheap to read. If it changed, `PRAGMA
+data_version` tells whether another connection wrote.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from tenuto.errors import StorageError
 from tenuto.storage.port import EVERYTHING, Hints
 from tenuto.values.jitter import spread
 
-BUSY_SECONDS = 0.005  # between looks while somebody writes
+BUSY_SECONDS = 0.005  # between checks while another process writes
 IDLE_SECONDS = 0.02
 SETTLED_NS = 100_000_000  # a file's time may be as coarse as this: what is younger may hide another write
 COOLING = 0.05  # so much nearer to idle with every look that finds nothing

@@ -1,4 +1,4 @@
-"""Queues on SQLite. There is one writer at a time: what a statement finds, nobody else takes."""
+"""Task queues on SQLite. There is one writer at a time, so no other worker takes what a statement finds."""
 
 import json
 from collections.abc import Callable, Mapping, Sequence
@@ -12,7 +12,7 @@ from tenuto.storage.tasks import (
     Answered,
     Beginning,
     Held,
-    Letter,
+    MailMessage,
     Serving,
     Taking,
     Task,
@@ -50,14 +50,14 @@ waiting AS (
 ),
 taken AS MATERIALIZED (SELECT tenant, execution FROM tasks WHERE session IS NOT NULL AND queue = ?2),
 by_execution AS MATERIALIZED (SELECT execution, count(*) AS busy FROM taken GROUP BY execution),
-by_tenant AS MATERIALIZED (SELECT tenant, count(*) AS crowd FROM taken GROUP BY tenant),
+by_tenant AS MATERIALIZED (SELECT tenant, count(*) AS taken_of_tenant FROM taken GROUP BY tenant),
 turns AS (
     SELECT waiting.*, coalesce(busy, 0)
         + row_number() OVER (PARTITION BY execution ORDER BY priority DESC, created_at) AS turn
     FROM waiting LEFT JOIN by_execution USING (execution)
 ),
 shares AS (
-    SELECT turns.*, coalesce(crowd, 0)
+    SELECT turns.*, coalesce(taken_of_tenant, 0)
         + row_number() OVER (PARTITION BY tenant ORDER BY priority DESC, turn, created_at) AS share
     FROM turns LEFT JOIN by_tenant USING (tenant)
 )
@@ -127,7 +127,7 @@ class SqliteTasks:
             if db.execute(LIVE, (session,)).fetchone() is None:
                 return set(), set()
             begun = [each for each in beginnings if self._begin(db, session, each)]
-            owners = (self._post(db, each.letter) for each in begun if each.letter is not None)
+            owners = (self._post(db, each.message) for each in begun if each.message is not None)
             return {each.taking for each in begun}, set(chain.from_iterable(owners))
 
         return await self._write(work)
@@ -142,11 +142,11 @@ class SqliteTasks:
         def work(db: apsw.Connection) -> set[str | None]:
             owners: set[str | None] = set()
             for answered in answers:
-                owners.update(self._post(db, answered.letter))
+                owners.update(self._post(db, answered.message))
                 key, number = answered.taking
                 db.execute(f"DELETE FROM tasks WHERE {_IS_MINE}", (*key, number, session))
                 if not db.changes():
-                    continue  # how far it is, is told by whoever has it now
+                    continue  # its progress is reported by the worker that has it now
                 if answered.is_last:
                     db.execute(_NO_PROGRESS, key[:2])
                 elif answered.progress is not None:
@@ -155,8 +155,8 @@ class SqliteTasks:
 
         return await self._write(work)
 
-    def _post(self, db: apsw.Connection, letter: Letter) -> list[str | None]:
-        return _post(db, letter, self._now())
+    def _post(self, db: apsw.Connection, message: MailMessage) -> list[str | None]:
+        return _post(db, message, self._now())
 
     async def give_back(self, session: str, takings: Sequence[Taking], why: str = "") -> None:
         by = f"{session} " if why else ""
@@ -226,17 +226,17 @@ def withdraw(db: apsw.Connection, unwanted: Sequence[TaskWithdrawn], now: int) -
         db.execute(_WITHDRAW, (*key, task.sends))
         if db.changes():
             gone.append(key)
-    for letter in withdrawals(gone, now):
-        _post(db, letter, now)
+    for message in withdrawals(gone, now):
+        _post(db, message, now)
 
 
-def _post(db: apsw.Connection, letter: Letter, now: int) -> list[str | None]:
+def _post(db: apsw.Connection, message: MailMessage, now: int) -> list[str | None]:
     """The owner of the execution, if there is such an execution."""
-    owners = db.execute("UPDATE executions SET wake_at = ? WHERE id = ? RETURNING owner", (now, letter.execution))
+    owners = db.execute("UPDATE executions SET wake_at = ? WHERE id = ? RETURNING owner", (now, message.execution))
     found = [owner for (owner,) in owners]
     if found:
         query = "INSERT OR IGNORE INTO mailbox (id, execution, body, received_at) VALUES (?, ?, ?, ?)"
-        db.execute(query, (letter.id, letter.execution, letter.body, now))
+        db.execute(query, (message.id, message.execution, message.body, now))
     return found
 
 
