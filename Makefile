@@ -18,7 +18,7 @@ CONSOLE_TYPES = $(BIN)/python -m docs.openapi | $(NODE) console/codegen/node_mod
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-quick check test prove figures static docs bench audit sbom console console-check console-same
+.PHONY: help setup demo demo-quick check test prove figures static docs bench audit sbom console shots console-check console-same
 
 help:
 	@echo "make setup        create .venv with everything that is locked in uv.lock"
@@ -35,6 +35,7 @@ help:
 	@echo "make static       format, lint, types, import contracts"
 	@echo "make docs         generate the reference pages"
 	@echo "make console      generate the console's API types and build it into src/tenuto/service/console"
+	@echo "make shots        write a screenshot of every page of the console to shots/"
 	@echo "make bench        run the benchmarks"
 	@echo "make audit        look for known vulnerabilities in what is locked; needs the internet"
 	@echo "make sbom         write sbom.json: the contents of a release, as CycloneDX"
@@ -94,6 +95,9 @@ $(CONSOLE_READY): $(READY) console/package-lock.json console/codegen/package-loc
 console: $(CONSOLE_READY)
 	$(CONSOLE_TYPES) --output console/src/api/schema.ts
 	cd console && $(NPM) run --silent build
+
+shots: setup
+	$(BIN)/python -m tests.browser.shots
 
 # Types that differ from the OpenAPI document, type errors, lint and unit tests of the console.
 console-check: $(CONSOLE_READY)

@@ -40,6 +40,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.write_line(f"Seed of random draws: {draw.seed()}. Repeat them with SEED={draw.seed()}.")
+    missing = {why for report in terminalreporter.stats.get("skipped", ()) if (why := _missing(report))}
+    for why in sorted(missing):  # last, so that nobody overlooks it
+        terminalreporter.write_line(f"Browser tests were NOT RUN: {why}", red=True)
+
+
+def _missing(report: pytest.TestReport) -> str:
+    """What a skipped browser test lacks. No other test is skipped."""
+    why = report.longrepr
+    if not report.nodeid.startswith("tests/browser/") or not isinstance(why, tuple):
+        return ""
+    return why[2].removeprefix("Skipped: ")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

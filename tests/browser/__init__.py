@@ -1,0 +1,1 @@
+"""Journeys through the console: a real browser against a real service."""
