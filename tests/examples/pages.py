@@ -4,6 +4,7 @@
   named `test_…` are called when their block has been run.
 - ```` ```text ```` right after it is what it prints. Ids and durations may differ.
 - ```` ```python no-run ```` is only compiled. It needs a reason that a reader can see.
+- ```` ```python NAME.py ```` and others with a name are files. `write_files` writes them, and tests run them.
 """
 
 import ast
@@ -23,6 +24,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).parents[2]
 
 _FENCE = re.compile(r"^```(?P<info>[^\n`]*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+_FILE = re.compile(r"\w+ \w+\.\w+")
 _VARYING = [(re.compile(r"\b[0-9a-f]{22}\b"), "<id>"), (re.compile(r"\b\d+ ms\b"), "<n> ms")]
 
 
@@ -48,10 +50,26 @@ def steady(printed: str) -> str:
 
 
 def run_page(page: Path) -> int:
-    """Runs the blocks of a page, in the present folder; says how many there were."""
-    module = ModuleType(f"page_{page.stem}")
+    """Runs the blocks of a page as a program, in the present folder; says how many there were."""
+    module = ModuleType("__main__")
     module.__dict__["__builtins__"] = builtins  # Python 3.13 looks for it where a class is made
-    sys.modules[module.__name__] = module  # where dataclasses look for the names in their annotations
+    before = sys.modules["__main__"]
+    sys.modules["__main__"] = module  # where dataclasses look for the names in their annotations
+    try:
+        return _run_blocks(page, module)
+    finally:
+        sys.modules["__main__"] = before
+
+
+def write_files(page: Path, folder: Path) -> list[str]:
+    """Writes the blocks that have the name of a file; returns the names."""
+    named = [(fence.info.split()[1], fence.text) for fence in fences(page) if _FILE.fullmatch(fence.info)]
+    for name, text in named:
+        (folder / name).write_text(text, encoding="utf-8")
+    return [name for name, _ in named]
+
+
+def _run_blocks(page: Path, module: ModuleType) -> int:
     blocks = 0
     with asyncio.Runner() as runner:
         found = fences(page)

@@ -1,12 +1,15 @@
 """What the pages show is run, and prints what they say it prints."""
 
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from .pages import ROOT, fences, run_page, steady
+from .pages import ROOT, fences, run_page, steady, write_files
 
 PAGES = [ROOT / "docs" / "tutorial.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))]
 
@@ -30,7 +33,54 @@ def loggers() -> list[logging.Logger]:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_the_code_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run_page(page) > 0
+    assert run_page(page) + len(write_files(page, tmp_path)) > 0
+
+
+def run_in(folder: Path, *command: str, **environment: str) -> str:
+    given = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST", "TENUTO"))}
+    done = subprocess.run(
+        [sys.executable, *command], cwd=folder, env=given | environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_tutorial_runs_as_pasted(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "tutorial.md"
+    code = "\n\n".join(fence.text for fence in fences(page) if fence.info == "python")
+    (tmp_path / "shop.py").write_text(code, encoding="utf-8")
+    assert write_files(page, tmp_path) == ["test_shop.py", "pytest.ini"]
+    printed = run_in(tmp_path, "shop.py")
+    assert steady(printed) == "\n".join(steady(fence.text) for fence in fences(page) if fence.info == "text")
+    assert "3 passed" in run_in(tmp_path, "-m", "pytest", "-q", "-p", "no:schemathesis", "-p", "no:cacheprovider")
+
+
+def test_the_embedded_application_runs_as_pasted(tmp_path: Path) -> None:
+    page = ROOT / "docs" / "guides" / "fastapi.md"
+    assert write_files(page, tmp_path) == ["trips.py", "web.py", "worker.py", "test_web.py", "pytest.ini"]
+    assert "1 passed" in run_in(tmp_path, "-m", "pytest", "-q", "-p", "no:schemathesis", "-p", "no:cacheprovider")
+
+
+def test_the_worker_of_the_embedded_application_runs_what_others_start(tmp_path: Path) -> None:
+    write_files(ROOT / "docs" / "guides" / "fastapi.md", tmp_path)
+    program = """
+import asyncio
+from trips import BookTrip, Trip, make_engine
+
+async def main():
+    async with make_engine(worker=False) as engine:
+        print((await engine.execute(BookTrip, Trip("Oslo", 80))).output)
+
+asyncio.run(main())
+"""
+    with subprocess.Popen([sys.executable, "worker.py"], cwd=tmp_path, stdout=subprocess.PIPE, text=True) as worker:
+        try:
+            assert worker.stdout is not None
+            assert worker.stdout.readline() == "ready\n"
+            assert run_in(tmp_path, "-c", program) == "paid 80 for Oslo\n"
+        finally:
+            worker.terminate()
+    assert worker.returncode == 0
 
 
 def write(folder: Path, *lines: str) -> Path:
