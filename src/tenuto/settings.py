@@ -19,7 +19,7 @@ from .values.redaction import redact, redact_url
 T = TypeVar("T")
 
 # Reserved for later versions. Setting one is an error, so that it is not ignored silently.
-LATER = ("bus_url", "ledger_url", "blobs_url", "planner_url")
+LATER = ("ledger_url", "blobs_url", "planner_url")
 PREFIX = "TENUTO_"
 FILE = "tenuto.toml"
 DEFAULT_URL = "sqlite:///tenuto.db"
@@ -64,6 +64,7 @@ TIMES: Mapping[str, int] = {
     "retention": 1,
     "console_idle": 1_000,
     "console_max_age": 1_000,
+    "protocols_poll": 100,
 }
 
 
@@ -153,6 +154,16 @@ class Settings:
 
     server: str = _setting("the service that client commands talk to; without it they work on the url", "")
     api_key: str = _setting("the key that clients send to the server", "", secret=True)
+
+    protocols: str = _setting(
+        "the protocols of the command gateway: a JSON file, a folder of them, or an https URL", ""
+    )
+    protocols_poll: str = _setting("how often the protocols are read again", "30s")
+    bus_url: str = _setting("where directives are published: empty is the embedded bus", "", secret=True)
+    callback_keys: tuple[str, ...] = _setting(
+        "keys of callback tokens as id:secret; the first signs, all verify", (), secret=True
+    )
+    callback_hosts: tuple[str, ...] = _setting("hosts that commands may name in callback_urls", ())
 
     egress_allow: tuple[str, ...] = _setting("networks (CIDR) beside the public ones that handlers may call", ())
     smtp_url: str = _setting("the mail server: smtp://user:password@host:587 or smtps://…", "", secret=True)

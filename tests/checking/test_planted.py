@@ -5,7 +5,7 @@ import pytest
 from tenuto.checker import INVARIANTS, Checker
 from tenuto.storage.shared.records import HolderRecord, LimitRecord, TenantLimitRow
 
-from .plants import PLANTS, Plant
+from .plants import PLANTS, Plant, jobs
 from .sites import watching
 from .streams import NOW, found_in, given, stream
 
@@ -27,6 +27,10 @@ def test_every_invariant_has_a_planted_violation() -> None:
 )
 async def test_a_planted_violation_is_found(id: str, plant: Plant) -> None:
     assert id in await found_in(plant())
+
+
+async def test_the_rows_of_a_job_are_sound_before_something_is_planted() -> None:
+    assert await found_in(jobs.records()) == []
 
 
 async def test_every_rule_is_broken_by_a_violation_that_is_planted_for_it() -> None:

@@ -6,7 +6,9 @@ import pytest
 
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref, lease_id
+from tenuto.kernel.definition import ErrorClass
 from tenuto.kernel.effects import DispatchAttempt, RunAttempt
+from tenuto.kernel.events import AttemptDispatched
 from tenuto.kernel.retry import MAX_DISPATCHES
 
 from .build import callback, guarded, step, unsafe
@@ -341,3 +343,75 @@ def test_a_takeover_does_not_lose_what_others_run() -> None:
     run.crash()
     assert run.new_lines() == []
     assert run.open() == ["ocr/1"]
+
+
+# -- What directives carry ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("F22")
+def test_the_next_directive_names_the_workspace_of_the_last_answer() -> None:
+    run = given(callback("ocr"), callback("embed"), callback("sis"))
+    run.start()
+    run.dispatch("ocr")
+    run.ack("ocr", workspace="w/1")
+    assert run.state.workspace == "w/1"
+    run.answer("ocr", ok)
+    run.dispatch("embed")
+    run.ack("embed")
+    assert run.state.workspace == "w/1", "an answer that names none changes nothing"
+    ref = Ref("embed", "forward", 1)
+    busy = f.Failed(error_class="TRANSIENT", code="busy")
+    lease = lease_id(EXECUTION, ref)
+    run.tell(f.Reported(at=run.now, ref=ref, outcome=busy, lease=lease, workspace="w/2"))
+    assert (run.state.workspace, run.step("embed").workspace) == ("w/2", "w/2")
+    run.tick()
+    run.dispatch("embed")
+    second = Ref("embed", "forward", 2)
+    run.tell(f.Reported(at=run.now, ref=second, outcome=ok, lease=lease_id(EXECUTION, second), workspace="w/3"))
+    assert (run.state.workspace, run.step("ocr").workspace) == ("w/3", "w/1")
+
+
+@pytest.mark.requirement("F4", "F5")
+def test_where_a_directive_went_is_on_record() -> None:
+    run = protocol()
+    run.tell(f.Dispatched(at=run.now, ref=Ref("ocr", "forward", 1), lane=8, routing_key="acmedoc-42"))
+    event = run.history[-1].event
+    assert isinstance(event, AttemptDispatched)
+    assert (event.lane, event.routing_key) == (8, "acmedoc-42")
+
+
+# -- Cancel ------------------------------------------------------------------------------------------------------------
+
+
+ENDS: list[tuple[str, str]] = [
+    ("ack", "timeout ocr/1 ack -> fail"),
+    ("result", "timeout ocr/1 result -> fail"),
+    ("INDETERMINATE", "failed ocr/1 INDETERMINATE -> fail"),
+    ("COMPENSATION_REQUIRED", "failed ocr/1 COMPENSATION_REQUIRED -> fail"),
+    ("unconfirmed", "undispatched ocr/1 -> fail"),
+]
+
+
+@pytest.mark.requirement("F13")
+@pytest.mark.parametrize(("how", "line"), ENDS, ids=[how for how, _ in ENDS])
+def test_a_drain_ends_with_the_attempt_even_if_its_outcome_is_unknown(how: str, line: str) -> None:
+    """A person can still record what was found."""
+    run = given(callback("ocr", safety="NOT_SAFE_TO_RETRY", compensation_policy="manual"), callback("embed"))
+    run.start()
+    if how != "unconfirmed":
+        run.dispatch("ocr")
+    if how == "result":
+        run.ack("ocr")
+    run.cancel("drain")
+    run.skip_lines()
+    if how in ("ack", "result"):
+        run.tick()
+    elif how == "unconfirmed":
+        run.refuse_dispatch("ocr", "INDETERMINATE")
+    else:
+        error_class: ErrorClass = "INDETERMINATE" if how == "INDETERMINATE" else "COMPENSATION_REQUIRED"
+        run.answer("ocr", f.Failed(error_class=error_class, code="x"))
+    assert run.new_lines()[0] == line
+    assert run.status == "canceled"
+    kind = "compensation" if how == "COMPENSATION_REQUIRED" else "indeterminate"
+    assert run.reviews() == [f"{kind} ocr"]

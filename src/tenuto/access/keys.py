@@ -30,6 +30,8 @@ FRESH_S = 1.0  # a lookup older than this is not trusted, because another proces
 REFRESH_S = 0.5  # after this long, one request looks the key up again while others use the cached row
 KEPT = 10_000  # cached keys; the least recently used one is evicted
 
+ANY_TENANT: Final = "*"
+SERVICE = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,63}")
 _ALPHABET: Final = string.digits + string.ascii_letters
 _SECRET_LENGTH = 43  # 32 bytes in base 62
 _CHECK_LENGTH = 6
@@ -43,11 +45,20 @@ class NewKey(NamedTuple):
     row: KeyRow
 
 
-def check_key(tenant: str, roles: Iterable[str]) -> tuple[str, ...]:
-    """Checks the tenant and the roles of a key; returns the roles."""
-    if not TENANT.fullmatch(tenant):
+def check_key(tenant: str, roles: Iterable[str], service: str | None = None) -> tuple[str, ...]:
+    """Checks the tenant, the roles and the service of a key; returns the roles."""
+    known = check_roles(roles)
+    if tenant == ANY_TENANT:
+        if known != ("worker",) or service is None:
+            text = "only a key with the role `worker` alone and a service can be for all tenants"
+            raise InvalidInput.at("/tenant", "not_for_all", text)
+    elif not TENANT.fullmatch(tenant):
         raise InvalidInput.at("/tenant", "bad_name", "letters, digits, `_`, `-` and `.`, at most 128")
-    return check_roles(roles)
+    if service is not None and known != ("worker",):
+        raise InvalidInput.at("/service", "not_a_worker", "only a key with the role `worker` alone has a service")
+    if service is not None and not SERVICE.fullmatch(service):
+        raise InvalidInput.at("/service", "bad_name", "letters, digits, `_` and `-`, at most 64")
+    return known
 
 
 class Keyring:
@@ -65,10 +76,20 @@ class Keyring:
         self._proven: dict[bytes, str] = {}  # key ids by the hash of the whole token
 
     async def create(
-        self, *, tenant: str, roles: Iterable[str], name: str = "", days: int | None = None, actor: str = "system"
+        self,
+        *,
+        tenant: str,
+        roles: Iterable[str],
+        name: str = "",
+        days: int | None = None,
+        actor: str = "system",
+        service: str | None = None,
     ) -> NewKey:
-        """Creates a key. With `days` of None or 0, it does not expire."""
-        known = check_key(tenant, roles)
+        """Creates a key. With `days` of None or 0, it does not expire.
+
+        A key with a `service` belongs to a platform worker: it answers for that service alone. Its tenant may be `*`.
+        """
+        known = check_key(tenant, roles, service)
         check_name(name or None, "name", LONGEST_NAME)
         if days is not None and days < 0:
             raise InvalidInput.at("/days", "too_small", "days from now")
@@ -86,6 +107,7 @@ class Keyring:
             created_at=now,
             created_by=actor,
             expires_at=now + days * DAY_MS if days else None,
+            service=service,
         )
         await self._registry.add_key(row, self._noted(row, "key.created", actor, ", ".join(row.roles)))
         return NewKey(f"{PREFIX}{id}_{secret}{_check(id, secret)}", row)

@@ -1,20 +1,26 @@
 """The caller of the API: tenant, actor and roles. All of it comes from the credential, nothing from the request."""
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from tenuto.errors import NotAuthenticated
 from tenuto.storage.registry import KeyRow
 
+from .callback_tokens import CallbackTokens, Claims
 from .keys import FRESH_S, PREFIX, Keyring, actor_of
 from .sign_in_sessions import Session, SignInSessions
 from .tokens import Tokens
 
 
 class Principal(NamedTuple):
+    """`service` is the platform service that it answers for. `callback`: what its callback token is bound to."""
+
     tenant: str
     actor: str
     roles: frozenset[str]
     credential: str
+    service: str | None = None
+    callback: Claims | None = None
 
 
 class Credential(NamedTuple):
@@ -27,10 +33,19 @@ class Credential(NamedTuple):
 class Authenticator:
     """Turns the credential of a request into a principal."""
 
-    def __init__(self, keys: Keyring, tokens: Tokens, sessions: SignInSessions | None = None) -> None:
+    def __init__(
+        self,
+        keys: Keyring,
+        tokens: Tokens,
+        sessions: SignInSessions | None = None,
+        callbacks: CallbackTokens | None = None,
+        now_ms: Callable[[], int] = lambda: 0,
+    ) -> None:
         self._keys = keys
         self._tokens = tokens
         self._sessions = sessions
+        self._callbacks = callbacks
+        self._now = now_ms
 
     def is_new(self, authorization: str | None) -> bool:
         """Returns whether authentication requires a database lookup of an API key that was not seen before."""
@@ -67,6 +82,8 @@ class Authenticator:
             )
         if token.startswith(PREFIX):
             return await self._of_key(token, max_age)
+        if self._callbacks is not None and self._callbacks.is_token(token):
+            return _principal_of_callback(self._callbacks.verify(token, self._now()))
         claims = await self._tokens.verify(token)
         actor = f"user:{claims.subject}"
         if self._tokens.has_several:  # two issuers may use the same subject
@@ -81,7 +98,13 @@ class Authenticator:
 
 
 def _principal_of(row: KeyRow) -> Principal:
-    return Principal(row.tenant, actor_of(row), frozenset(row.roles), row.id)
+    return Principal(row.tenant, actor_of(row), frozenset(row.roles), row.id, row.service)
+
+
+def _principal_of_callback(claims: Claims) -> Principal:
+    """The receiver of one directive: it may answer that, and nothing else."""
+    actor = f"service:{claims.service}"
+    return Principal(claims.tenant, actor, frozenset({"worker"}), f"callback {claims.job}", claims.service, claims)
 
 
 def _signed_in(session: Session) -> Principal:

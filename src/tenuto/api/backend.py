@@ -4,10 +4,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from tenuto.errors import NotSupported
 from tenuto.runtime.port import (
     Admission,
     AuditLog,
     Commands,
+    Dispatch,
     Executions,
     Feed,
     Lifecycle,
@@ -62,3 +64,11 @@ class Backend:
     operations: Operations
     feed: Feed
     notices: Notices | None  # None: no handlers run here
+    dispatch: Dispatch | None  # None: the command gateway is elsewhere
+
+
+def local_dispatch(backend: Backend) -> Dispatch:
+    """What the command gateway needs. Raises `NotSupported` in a client of a service."""
+    if backend.dispatch is None:
+        raise NotSupported("Jobs are not available here over HTTP.", code="not_over_http", hint="use the service's API")
+    return backend.dispatch

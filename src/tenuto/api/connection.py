@@ -118,6 +118,7 @@ def _local(runtime: Runtime, environment: Environment, telemetry: "Telemetry | N
         operations=runtime.operations,
         feed=runtime.feed,
         notices=runtime.notices,
+        dispatch=runtime.dispatch,
     )
 
 
@@ -136,6 +137,7 @@ def _remote(client: "ServiceClient") -> Backend:
         operations=client.operations,
         feed=client.feed,
         notices=None,
+        dispatch=None,
     )
 
 

@@ -17,17 +17,21 @@ from tenuto.access.scope import Scope
 from tenuto.authoring.program import EVERY_TENANT, Handler
 from tenuto.authoring.programs import bind_handler, compile_sagas, handlers_in
 from tenuto.authoring.settings import EXTERNAL_COMPENSATIONS, EXTERNAL_STEPS, HANDLER_NAMES, several
-from tenuto.errors import InvalidInput
+from tenuto.errors import InvalidInput, NotSupported
 from tenuto.handlers.builtin import NAMES as BUILT_IN
 from tenuto.handlers.builtin import BuiltIn
+from tenuto.handlers.directives import BusSettings, DirectivePublisher
 from tenuto.handlers.settings import HandlerSettings
 from tenuto.kernel.definition import CancelMode
 from tenuto.kernel.events import Resolution
+from tenuto.runtime.bus.adapters import make_bus
+from tenuto.runtime.bus.embedded import EmbeddedBus
 from tenuto.runtime.clock import Clock, Environment
 from tenuto.runtime.durable import DatabaseClock
 from tenuto.runtime.executor.worker import ASYNC_SLOTS, THREADS
 from tenuto.runtime.shared.retention import Pruned
 from tenuto.settings import FourEyes, Settings
+from tenuto.storage.jobs import JobStore
 from tenuto.storage.registry import Registry
 from tenuto.values.durations import Duration, milliseconds
 from tenuto.values.names import MAX_ACTOR, check_name
@@ -37,8 +41,10 @@ from tenuto.views import (
     TenantLimitRow,
 )
 from tenuto.views.bulk_results import BulkResult
+from tenuto.views.jobs import BUS_QUEUE, DIRECTIVE
 from tenuto.views.messages import Announced, Publish
 
+from .backend import local_dispatch
 from .bulk_commands import ActiveStatus, BulkCommand, ExecutionFilter, build_filter
 from .connection import DURABLE, backend_for
 from .context import EngineContext
@@ -50,6 +56,7 @@ from .event_sinks import EventDispatcher, SagaEvents
 from .handle import Handle
 from .health import Health, alive, ready
 from .identity import Sessions
+from .jobs import Jobs
 from .limits import Limits
 from .lists import Lists
 from .review_commands import ReviewCommands
@@ -94,6 +101,8 @@ class Engine(EngineStarts, EngineQueries):
 
     `retention` is how long finished executions are kept in a database. Default: forever. See `prune`.
 
+    `bus` makes this process part of the command gateway: a worker publishes the directives of jobs on that bus.
+
     `read_only`, with `worker=False`, opens a database for reading, such as a standby or a file without write access.
     Methods that write raise `StorageError` with the code `read_only`.
     """
@@ -118,6 +127,7 @@ class Engine(EngineStarts, EngineQueries):
         publish: Publish | None = None,
         retention: Duration | None = None,
         read_only: bool = False,
+        bus: BusSettings | None = None,
     ) -> None:
         sinks = tuple(events)
         self.url = url
@@ -133,7 +143,7 @@ class Engine(EngineStarts, EngineQueries):
             telemetry,
             observers=() if self._dispatcher is None else (self._dispatcher,),
             worker=worker,
-            queues=queues,
+            queues=queues if bus is None else (*queues, BUS_QUEUE),
             slots=slots,
             threads=threads,
             lease_ms=milliseconds(lease),
@@ -149,6 +159,7 @@ class Engine(EngineStarts, EngineQueries):
         self._built_in = None if backend.notices is None else BuiltIn(self._outside, backend.notices)
         if self._built_in is not None:
             self._provide_built_in(self._built_in)
+        self._directives = None if bus is None else self._make_publisher(bus)
 
     def _provide_built_in(self, built_in: BuiltIn) -> None:
         for name, function in built_in.functions.items():
@@ -156,6 +167,17 @@ class Engine(EngineStarts, EngineQueries):
             if (prepare := built_in.preparations.get(name)) is not None:
                 bound = replace(bound, prepare=prepare)
             self._context.backend.programs.provide_handler(bound)
+
+    def _make_publisher(self, bus: BusSettings) -> DirectivePublisher:
+        dispatch = self._context.backend.dispatch
+        now_ms = self._context.environment.now_ms
+        if dispatch is None:
+            raise NotSupported("A client of a service publishes no directives.", hint="give `bus` to the workers")
+        made = make_bus(bus.url, dispatch.jobs.messages, now_ms)
+        tokens = None if isinstance(made, EmbeddedBus) else bus.tokens  # there, the gateway adds it when it delivers
+        publisher = DirectivePublisher(made, dispatch, now_ms, public_url=bus.public_url, tokens=tokens)
+        self._context.backend.programs.provide_handler(bind_handler(DIRECTIVE, publisher.publish))
+        return publisher
 
     def _make_environment(self, clock: Clock | None, build: str) -> Environment:
         if clock is None and self.url.partition(":")[0] in DURABLE:
@@ -174,6 +196,8 @@ class Engine(EngineStarts, EngineQueries):
         await self._context.backend.lifecycle.close(self._grace_ms)
         if self._built_in is not None:
             await self._built_in.close()
+        if self._directives is not None:
+            await self._directives.close()
         if self._dispatcher is not None:
             await self._dispatcher.close(self._grace_ms / 1_000)
         if self._telemetry is not None:
@@ -378,6 +402,30 @@ class Engine(EngineStarts, EngineQueries):
     def registry(self) -> Registry:
         """The store of API keys, the audit log and stored responses."""
         return self._context.backend.operations.registry
+
+    @property
+    def directives(self) -> DirectivePublisher | None:
+        """The publisher of directives, if this process is part of the command gateway."""
+        return self._directives
+
+    @property
+    def jobs(self) -> Jobs:
+        """The jobs of the command gateway."""
+        return Jobs(self._context, None if self._directives is None else self._directives.bus)
+
+    @property
+    def job_store(self) -> JobStore:
+        """The ledger of jobs, the log of callbacks, and the messages of the embedded bus."""
+        return local_dispatch(self._context.backend).jobs
+
+    def new_id(self) -> str:
+        """A new id, as executions have."""
+        return self._context.environment.new_id()
+
+    async def post_signed(self, url: str, id: str, content: bytes, now_s: int) -> str | None:
+        """Posts a webhook that does not belong to a step. Returns what went wrong; None if it was accepted."""
+        assert self._built_in is not None, "a client of a service posts nothing"
+        return await self._built_in.post_signed(url, id, content, now_s)
 
     @property
     def audit(self) -> Audit:

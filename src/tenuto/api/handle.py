@@ -208,6 +208,7 @@ class Handle(Generic[O_co]):
         error_class: ErrorClass = "RETRYABLE",
         error_code: str = "callback_failed",
         usage: int = 0,
+        workspace: str = "",
     ) -> Answered:
         """Reports the result or error of a callback step. Returns whether this was applied, or why not."""
         check_one_of(error_class, ErrorClass, "/error_class")
@@ -223,7 +224,13 @@ class Handle(Generic[O_co]):
         outcome = msgspec.structs.replace(outcome, usage=usage)
         started_at = found.open.dispatched_at if found is not None and found.open is not None else 0
         fact = f.Reported(
-            at=context.now, actor=self._actor, ref=ref, outcome=outcome, started_at=started_at, lease=lease
+            at=context.now,
+            actor=self._actor,
+            ref=ref,
+            outcome=outcome,
+            started_at=started_at,
+            lease=lease,
+            workspace=workspace,
         )
         return _answered(await context.tell(self.id, fact))
 

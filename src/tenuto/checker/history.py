@@ -11,10 +11,12 @@ from tenuto.kernel.codec import decode_entries
 from tenuto.kernel.evolve import apply, apply_grant, enter
 from tenuto.kernel.plan import Plan
 from tenuto.kernel.state import Execution
+from tenuto.storage.ledger.port import IndexRow
 from tenuto.storage.port import DefinitionRow, SnapshotRow
 from tenuto.storage.shared.records import (
     ActRecord,
     AdmissionRow,
+    BusRecord,
     EventsRow,
     ExecutionRecord,
     MailRow,
@@ -23,6 +25,7 @@ from tenuto.storage.shared.records import (
     ReviewRecord,
     TaskRecord,
 )
+from tenuto.views.jobs import CallbackRow, LedgerAttempt, LedgerRow
 from tenuto.views.projections import AUDITED, AuditRow, reviews
 from tenuto.views.projections import audit as acts
 
@@ -33,6 +36,7 @@ from . import (
     counters,
     credits,
     definitions,
+    jobs,
     lifecycle,
     mail,
     messages,
@@ -141,6 +145,7 @@ class History:
         self._notices: list[NoticeRecord] = []
         self._acts: list[ActRecord] = []
         self._place: AdmissionRow | None = None
+        self._jobs = jobs.Jobs()
 
     def take(self, record: Struct) -> None:
         match record:
@@ -162,6 +167,16 @@ class History:
                 self._acts.append(record)
             case AdmissionRow():
                 self._place = record
+            case LedgerRow():
+                self._jobs.ledger.append(record)
+            case LedgerAttempt():
+                self._jobs.attempts.append(record)
+            case IndexRow():
+                self._jobs.index.append(record)
+            case CallbackRow():
+                self._jobs.callbacks.append(record)
+            case BusRecord():
+                self._jobs.messages.append(record)
 
     # -- Entries -------------------------------------------------------------------------------------------------------
 
@@ -178,6 +193,8 @@ class History:
             self._find(G3, f"the row at {row.seq} says that it holds {row.count} entries", show(row))
         for entry in entries:
             self._follow(entry, row.seq)
+        if not self.broken:
+            self._jobs.note(self.follower.state, entries)
 
     def _follow(self, entry: e.Entry, row: int) -> None:
         if self.broken:
@@ -260,6 +277,11 @@ class History:
             self._ask(self._traces.is_told, item)
         for message in self._messages.values():
             self._ask(messages.message_is_recorded, message, row, state)
+        self._ask(self._jobs.are_shown, row)
+        self._ask(self._jobs.were_called_back)
+        self._ask(self._jobs.recorded_callbacks, self._jobs.causes)
+        self._ask(self._jobs.are_leased)
+        self._ask(self._jobs.are_directed)
         for notice in self._notices:
             self._ask(projections.notice_is_of_execution, notice, row)
         if self._snapshot is not None and self._snapshot.seq > state.seq:

@@ -13,6 +13,7 @@ from tenuto.storage.shared.records import MailRow
 
 from .attempts import L5
 from .invariants import Family, require
+from .jobs import CALLBACK
 
 family = Family("Mailbox")
 
@@ -103,7 +104,7 @@ class Traces:
         if not isinstance(entry.event, e.HoldChanged):  # caused by a cancel, which is recorded separately
             self._all.update(dict.fromkeys(trace for trace in traces if trace[0] in ALREADY))
         cause = entry.cause
-        if cause is None or cause.startswith(TIMER):
+        if cause is None or cause.startswith((TIMER, CALLBACK)):
             return
         caused = self._of.get(cause)
         if caused is None:

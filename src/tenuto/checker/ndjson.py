@@ -13,11 +13,13 @@ from msgspec import Raw, Struct
 from tenuto.errors import StorageError
 from tenuto.kernel import events as e
 from tenuto.kernel.codec import decode_entries, encode_entries
+from tenuto.storage.ledger.port import IndexRow
 from tenuto.storage.port import DefinitionRow, SnapshotRow
 from tenuto.storage.shared.records import (
     ActRecord,
     AdmissionRow,
     AuditRecord,
+    BusRecord,
     DuplicateKey,
     EventsRow,
     ExecutionRecord,
@@ -35,6 +37,8 @@ from tenuto.storage.shared.records import (
     TaskRecord,
     TenantLimitRow,
 )
+from tenuto.views.jobs import CallbackRow as JobCallback
+from tenuto.views.jobs import LedgerAttempt, LedgerRow
 
 from .callbacks import CallbackRow
 from .derived import AttemptRow, RunRow, StepRow, TimerRow, TransitionRow
@@ -64,6 +68,11 @@ KINDS: dict[str, type[Struct]] = {
     "message": MessageRow,
     "notice": NoticeRecord,
     "act": ActRecord,
+    "ledger": LedgerRow,
+    "ledger_attempt": LedgerAttempt,
+    "job_index": IndexRow,
+    "job_callback": JobCallback,
+    "bus_message": BusRecord,
     "run": RunRow,
     "transition": TransitionRow,
     "step": StepRow,

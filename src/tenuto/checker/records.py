@@ -27,6 +27,7 @@ from tenuto.storage.shared.records import (
     ReviewRecord,
     select,
 )
+from tenuto.views.jobs import CallbackRow
 from tenuto.views.projections import AuditRow, execution_of
 
 FORMAT = 2
@@ -86,8 +87,12 @@ async def _records(reader: Reader, known: dict[tuple[str, int], None]) -> AsyncG
         after = page[-1].id if len(page) == PAGE else None
     async with reader.page():
         for kind in OF_EXECUTION:
-            async for orphan in reader.rows(kind, select(kind, NOBODYS)):
+            async for orphan in reader.rows(kind, select(kind, NOBODYS + _BUT.get(kind, ""))):
                 yield orphan
+
+
+# Callbacks that no execution decided may name a job that does not exist.
+_BUT: dict[type[Struct], str] = {CallbackRow: " AND t.verdict NOT IN ('unknown', 'rejected')"}
 
 
 # -- Long tables, page by page -----------------------------------------------------------------------------------------

@@ -41,6 +41,14 @@ async def create(
             help="Expire after this many days; 0 is never. Default: TENUTO_KEY_DAYS.",
         ),
     ] = None,
+    service: Annotated[
+        str | None,
+        typer.Option(
+            "--service",
+            metavar="NAME",
+            help="Bind a worker's key to this platform service. Such a key may be for all tenants: --tenant '*'.",
+        ),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Create an API key. It is printed only once."""
@@ -48,13 +56,13 @@ async def create(
     from tenuto.errors import InvalidInput
 
     try:
-        check_key(tenant, role)  # before there is a database that was not there
+        check_key(tenant, role, service)  # before there is a database that was not there
     except InvalidInput as error:
         (problem,) = error.problems
         raise typer.BadParameter(problem.message, param_hint=f"--{problem.path[1:].rstrip('s')}") from None
     life = connection(context).settings().key_days if days is None else days
     async with _keys(connection(context), creates=True) as keys:
-        made = await keys.create(tenant=tenant, roles=role, name=name, days=life, actor=actor())
+        made = await keys.create(tenant=tenant, roles=role, name=name, days=life, actor=actor(), service=service)
     printer = Printer()
     if as_json:
         printer.json({"key": made.token, **_document(made.row)})

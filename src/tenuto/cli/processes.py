@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import socket
 
     from tenuto.api.engine import Engine
+    from tenuto.handlers.directives import BusSettings
     from tenuto.settings import Settings
 
 SECTION = "Processes"
@@ -139,12 +140,37 @@ def make_engine(settings: "Settings", *, worker: bool = True) -> "Engine":
         messages=settings.messages,
         outside=HandlerSettings.from_settings(settings),
         telemetry=Telemetry.from_settings(settings),
+        bus=bus_settings(settings),
     )
     if settings.app:
         from .app_loader import load_app
 
         engine.register(*load_app(settings.app))
     return engine
+
+
+def bus_settings(settings: "Settings") -> "BusSettings | None":
+    """How this process takes part in the command gateway; None if it does not."""
+    from tenuto.errors import Problem, SettingsError
+    from tenuto.handlers.directives import BusSettings
+    from tenuto.settings import MEND, variable_of
+
+    if not (settings.protocols or settings.bus_url or settings.callback_keys):
+        return None
+    made = BusSettings(url=settings.bus_url, public_url=settings.public_url, callback_keys=settings.callback_keys)
+    problems = []
+    try:
+        if not made.tokens.can_sign:
+            problems.append(
+                Problem(variable_of("callback_keys"), "missing", "the command gateway needs a key: id:secret")
+            )
+    except ValueError as error:
+        problems.append(Problem(variable_of("callback_keys"), "bad_value", str(error)))
+    if not settings.public_url:
+        problems.append(Problem(variable_of("public_url"), "missing", "platform workers call back there"))
+    if problems:
+        raise SettingsError(problems=problems, hint=MEND)
+    return made
 
 
 def check_messages(settings: "Settings") -> None:

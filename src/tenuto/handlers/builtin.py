@@ -63,6 +63,11 @@ class BuiltIn:
     async def sent(self, ctx: SagaContext) -> Outcome[Any]:
         return await sent.probe(self._notices, ctx)
 
+    async def post_signed(self, url: str, id: str, content: bytes, now_s: int) -> str | None:
+        from . import signed_post
+
+        return await signed_post.post(url, id, content, now_s, self._settings, self._open_client())
+
     def _open_client(self) -> "httpx2.AsyncClient":
         if self._client is None:
             from .client import make_client

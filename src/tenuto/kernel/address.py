@@ -121,6 +121,11 @@ def lease_id(execution: str, ref: Ref) -> str:
     return fingerprint("lease", execution, ref.path, ref.phase, str(ref.number))[:32]
 
 
+def attempt_span(execution: str, path: str, phase: Phase, number: int) -> int:
+    """Returns the id of an attempt's span in traces: also of one that a receiver elsewhere continues."""
+    return int(fingerprint("span", execution, path, phase, str(number))[:16], 16) or 1
+
+
 def review_id(execution: str, seq: int) -> str:
     """Returns the id of a review, derived from the event that opened it."""
     return f"{execution}.{seq}"

@@ -171,6 +171,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     reviews: dict[str, Review]
     moving: int
     timers: list[tuple[TimerKind, str, int]]
+    workspace: str = ""
 
 
 # `_SAME` fields have the same shape in snapshot and state; `_OTHERS` differ.

@@ -186,6 +186,7 @@ class AttemptSucceeded(Recorded, frozen=True, array_like=True, tag="ok"):
     variable: str | None = None
     key: str | None = None
     build: str = ""
+    workspace: str = ""
 
 
 class AttemptFailed(Recorded, frozen=True, array_like=True, tag="failed"):
@@ -204,6 +205,7 @@ class AttemptFailed(Recorded, frozen=True, array_like=True, tag="failed"):
     build: str = ""
     retry_after_ms: int | None = None
     trace: str = ""
+    workspace: str = ""
 
 
 class AttemptTimedOut(Recorded, frozen=True, array_like=True, tag="timeout"):

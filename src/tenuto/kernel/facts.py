@@ -103,7 +103,10 @@ class Begun(Happened, frozen=True, kw_only=True, tag=True):
 
 
 class Reported(Happened, frozen=True, kw_only=True, tag=True):
-    """An attempt ended. `lease` is set by external receivers and must match the attempt."""
+    """An attempt ended. `lease` is set by external receivers and must match the attempt.
+
+    `workspace` is where an external receiver left its work; empty if it said nothing.
+    """
 
     ref: Ref
     outcome: Outcome
@@ -111,6 +114,7 @@ class Reported(Happened, frozen=True, kw_only=True, tag=True):
     worker: str = ""
     build: str = ""
     lease: str | None = None
+    workspace: str = ""
 
 
 class Dispatched(Happened, frozen=True, kw_only=True, tag=True):

@@ -296,6 +296,7 @@ class Execution:
         "undo",
         "variables",
         "waits",
+        "workspace",
     )
 
     def __init__(self, plan: Plan) -> None:
@@ -348,6 +349,7 @@ class Execution:
         # Of the steps that expressions read: where each was last closed, in the whole execution (`id`) and in each
         # scope around it (`scope:id`, see `latest_key`).
         self.latest: dict[str, str] = {}
+        self.workspace = ""  # where the last external receiver left its work
         self.compensable: dict[str, int] = {}  # completed steps that can be undone, in the order they completed
         self.undo: UndoState | None = None
         self.reviews: dict[str, Review] = {}

@@ -24,6 +24,7 @@ from tenuto.runtime.start_request import StartRequest, Submitted
 from tenuto.runtime.vitals import Vitals
 from tenuto.storage.audit import Kept, Verified
 from tenuto.storage.catalog import Catalog, DefinitionStatus
+from tenuto.storage.jobs import JobStore
 from tenuto.storage.notices import Notices
 from tenuto.storage.operations import BacklogRow
 from tenuto.storage.outbox import OutboxStore
@@ -233,6 +234,20 @@ class Feed(Protocol):
         """
 
 
+class Dispatch(Protocol):
+    """What the command gateway needs of the process that runs its steps."""
+
+    @property
+    def jobs(self) -> JobStore:
+        """The ledger of jobs, the log of callbacks, and the messages of the embedded bus."""
+
+    def pause_queue(self, queue: str) -> None:
+        """Takes no more attempts from this queue, because what they need cannot be reached."""
+
+    def resume_queue(self, queue: str) -> None:
+        """Takes attempts from this queue again."""
+
+
 class Runtime(Lifecycle, Commands, Protocol):
     """Runs executions. Everything else that it can do belongs to a part of its own."""
 
@@ -263,3 +278,6 @@ class Runtime(Lifecycle, Commands, Protocol):
     @property
     def notices(self) -> Notices:
         """Notifications that handlers have sent."""
+
+    @property
+    def dispatch(self) -> Dispatch: ...

@@ -20,6 +20,9 @@ from tenuto.settings import Settings, load
 from tenuto.values.durations import milliseconds
 
 from . import executions, probes, sign_in
+from .commands import documentation
+from .commands import routes as commands
+from .commands.gateway import Gateway
 from .console_pages import BUILT, ConsolePages
 from .http.authentication import Authentication
 from .http.caller import Service, unless_closed
@@ -84,7 +87,10 @@ def create_app(engine: Engine, settings: Settings | None = None, *, console: Pat
         idle_ms=milliseconds(settings.console_idle),
         max_age_ms=milliseconds(settings.console_max_age),
     )
-    authenticator = Authenticator(engine.keys, Tokens(settings.jwt_issuers), sessions)
+    gateway = Gateway(engine, settings)
+    authenticator = Authenticator(
+        engine.keys, Tokens(settings.jwt_issuers), sessions, gateway.tokens, lambda: engine.now_ms
+    )
     authentication = Authentication(authenticator, SessionCookies(address), settings)
     app.state.service = Service(
         engine=engine,
@@ -96,10 +102,12 @@ def create_app(engine: Engine, settings: Settings | None = None, *, console: Pat
         commands=set(),
         engines={},
         starting=set(),
+        gateway=gateway,
     )
     app.router.route_class = ExactRoute
     add_error_handlers(app)
     app.router.routes.extend(executions.routes())
+    app.router.routes.extend(commands.routes())
     app.router.routes.extend(sign_in.router.routes)
     app.router.routes.extend(probes.router(engine, dependencies=[Depends(unless_closed)]).routes)
     _add_own_routes(app)
@@ -107,7 +115,7 @@ def create_app(engine: Engine, settings: Settings | None = None, *, console: Pat
         app.router.default = ConsolePages(console, address, app.router.default)
     else:
         _add_start_page(app, address)
-    add_openapi(app)
+    add_openapi(app, documentation.schemas(), documentation.EXAMPLES)
     layers: list[Callable[[ASGIApp], ASGIApp]] = [
         partial(FastPath, routes=executions.fast_routes()),
         limiter.hold_slot,
@@ -125,7 +133,12 @@ def create_app(engine: Engine, settings: Settings | None = None, *, console: Pat
 
 @asynccontextmanager
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
-    yield
+    gateway: Gateway = app.state.service.gateway
+    await gateway.open()
+    try:
+        yield
+    finally:
+        await gateway.close()
 
 
 def _add_own_routes(app: FastAPI) -> None:

@@ -38,6 +38,7 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from tenuto.views.jobs import CallbackRow, LedgerAttempt, LedgerRow
 from tenuto.views.projections import (
     AuditRow,
     OutboxRow,
@@ -63,6 +64,8 @@ from .executions import Executions as Executions
 from .executions import Loaded as Loaded
 from .executions import SnapshotRow as SnapshotRow
 from .executions import Wanted as Wanted
+from .jobs import JobStore
+from .ledger.port import IndexRow
 from .mailbox import MAIL_AT_ONCE as MAIL_AT_ONCE
 from .mailbox import Mail as Mail
 from .mailbox import Mailbox as Mailbox
@@ -148,6 +151,14 @@ class Batch(Struct, kw_only=True):
     withdrawn: list[TaskWithdrawn] = []
     outbox: list[OutboxRow] = []
     audit: list[AuditRow] = []
+    ledger: list[LedgerRow] = []
+    ledger_attempts: list[LedgerAttempt] = []
+    job_index: list[IndexRow] = []
+    callbacks: list[CallbackRow] = []
+
+    @property
+    def is_about_jobs(self) -> bool:
+        return bool(self.ledger or self.ledger_attempts or self.job_index or self.callbacks)
 
 
 Refusal = Literal["duplicate_key", "conflict", "tenant_limit", "not_owner", "stale"]
@@ -251,6 +262,10 @@ class Store(Protocol):
     @property
     def pruning(self) -> Pruning:
         """Deletes old executions."""
+
+    @property
+    def jobs(self) -> JobStore:
+        """The ledger, the log of callbacks, and the embedded bus."""
 
     def for_tenant(self, tenant: str | None) -> TenantReads:
         """Reads on behalf of this tenant. None: of all tenants."""

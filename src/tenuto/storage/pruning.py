@@ -32,6 +32,11 @@ _CHILDREN = (
     "DELETE FROM progress WHERE execution",
     "DELETE FROM outbox WHERE execution",
     "DELETE FROM sent_notifications WHERE execution",
+    "DELETE FROM ledger WHERE execution",
+    "DELETE FROM ledger_attempts WHERE execution",
+    "DELETE FROM job_index WHERE execution",
+    "DELETE FROM callbacks WHERE execution",
+    "DELETE FROM bus_messages WHERE execution",
 )
 
 

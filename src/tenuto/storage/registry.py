@@ -29,6 +29,7 @@ class KeyRow(Struct, frozen=True, kw_only=True):
     expires_at: int | None = None
     revoked_at: int | None = None
     last_used_at: int | None = None
+    service: str | None = None  # the platform service that a worker's key is for
 
 
 class AuditEntry(Struct, frozen=True):

@@ -15,7 +15,7 @@ from tenuto.authoring.context import Attribute, SagaContext
 from tenuto.authoring.program import Call, Handler
 from tenuto.errors import NotSupported
 from tenuto.kernel import events as e
-from tenuto.kernel.address import Phase, Ref, fingerprint, step_id
+from tenuto.kernel.address import Ref, attempt_span, fingerprint, step_id
 from tenuto.kernel.definition import plain_name
 from tenuto.kernel.evolve import find_step
 from tenuto.kernel.state import Execution
@@ -203,10 +203,6 @@ class _Ids(IdGenerator):
 
 def execution_span(execution: str, run: int) -> int:
     return int(fingerprint("span", execution, str(run))[:16], 16) or 1
-
-
-def attempt_span(execution: str, path: str, phase: Phase, number: int) -> int:
-    return int(fingerprint("span", execution, path, phase, str(number))[:16], 16) or 1
 
 
 def _incoming(headers: Mapping[str, str]) -> SpanContext | None:

@@ -117,7 +117,7 @@ def _reason_of(state: Execution, review: Review) -> BlockedReason:
     return "compensation_required" if review.kind == "compensation" and required else "review"
 
 
-def _by_work(reason: Literal["incompatible", "no_worker", "limit", "slot"]) -> Callable[..., Blocked | None]:
+def _by_work(reason: Literal["incompatible", "no_worker", "bus", "limit", "slot"]) -> Callable[..., Blocked | None]:
     def ask(state: Execution, activity: Activity) -> Blocked | None:
         if activity.running or not activity.waiting:
             return None
@@ -202,6 +202,7 @@ _REASONS: tuple[Callable[..., Blocked | None], ...] = (
     _by_person,
     _by_work("incompatible"),
     _by_work("no_worker"),
+    _by_work("bus"),
     _unless_running(_by_callback),
     _by_work("limit"),
     _by_work("slot"),

@@ -29,6 +29,7 @@ BlockedReason = Literal[
     "slot",
     "paused",
     "no_worker",
+    "bus",
     "incompatible",
     "worker_lost",
 ]
@@ -43,9 +44,9 @@ KINDS: dict[Phase, AttemptKind] = {
 
 
 class Waiting(NamedTuple):
-    """Why a granted attempt does not run: no slot, a limit, no worker with its handler, or an undecodable value."""
+    """Why a granted attempt does not run: no slot, a limit, no handler, no bus, or an undecodable value."""
 
-    reason: Literal["slot", "limit", "no_worker", "incompatible"]
+    reason: Literal["slot", "limit", "no_worker", "bus", "incompatible"]
     what: str = ""
 
 

@@ -1,6 +1,6 @@
 """Violations of every invariant, planted into records that are sound without them."""
 
-from . import attempts, audit, definitions, limits, machine, mail, order, people, retries, rows, times, undo
+from . import attempts, audit, definitions, jobs, limits, machine, mail, order, people, retries, rows, times, undo
 from .planting import PLANTS, Plant
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "attempts",
     "audit",
     "definitions",
+    "jobs",
     "limits",
     "machine",
     "mail",

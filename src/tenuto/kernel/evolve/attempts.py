@@ -155,14 +155,21 @@ def attempt_acked(state: Execution, event: e.AttemptAcked) -> None:
     step = step_at(state, event.path)
     assert step.open is not None
     step.open.acked = True
-    step.workspace = event.workspace or step.workspace
+    note_workspace(state, step, event.workspace)
     clear_timer(state, "ack", event.path)
     if event.result_due is not None:
         set_timer(state, "result", event.path, event.result_due)
 
 
+def note_workspace(state: Execution, step: StepState, workspace: str) -> None:
+    """Keeps where a receiver left its work: the next directive of the execution names it."""
+    if workspace:
+        step.workspace = state.workspace = workspace
+
+
 def attempt_succeeded(state: Execution, event: e.AttemptSucceeded) -> None:
     step = step_at(state, event.path)
+    note_workspace(state, step, event.workspace)
     leave_pending(state)
     end_attempt(state, step)
     state.charged += event.charge
@@ -185,6 +192,8 @@ def attempt_failed(state: Execution, event: e.AttemptFailed | e.AttemptTimedOut)
         return
     step = step_at(state, event.path)
     ref = Ref(event.path, event.phase, event.number)
+    if isinstance(event, e.AttemptFailed):
+        note_workspace(state, step, event.workspace)
     end_attempt(state, step)
     if event.phase == "forward":
         if event.number > step.tried:  # each attempt is counted once

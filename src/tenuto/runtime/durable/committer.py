@@ -427,3 +427,7 @@ def _merge(batch: Batch, extra: Batch) -> None:
     batch.withdrawn += extra.withdrawn
     batch.outbox += extra.outbox
     batch.audit += extra.audit
+    batch.ledger += extra.ledger
+    batch.ledger_attempts += extra.ledger_attempts
+    batch.job_index += extra.job_index
+    batch.callbacks += extra.callbacks

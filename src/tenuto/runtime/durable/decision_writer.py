@@ -14,7 +14,9 @@ from tenuto.kernel.events import CancelRequested, Entry, ReviewOpened, ReviewRes
 from tenuto.kernel.state import Execution
 from tenuto.runtime.executor.held_execution import Record
 from tenuto.runtime.executor.worker import Then
-from tenuto.storage.port import Append, Basis, Batch, MailVerdict
+from tenuto.runtime.shared.job_rows import add_job_rows
+from tenuto.storage.port import Append, Basis, Batch, MailVerdict, NewExecution
+from tenuto.views.jobs import CallbackRow
 from tenuto.views.messages import Announced
 from tenuto.views.projections import (
     AUDITED,
@@ -73,8 +75,12 @@ class DecisionWriter:
         *,
         release: bool = False,
         parked: tuple[str, int] | None = None,
+        callback: CallbackRow | None = None,
     ) -> None:
-        """`message`: the mail that was decided. `parked`: why the execution is parked, and until when."""
+        """`message`: the mail that was decided. `callback`: the row of a callback that was.
+
+        `parked`: why the execution is parked, and until when.
+        """
         record = write.record
         state = record.state
         entries = write.entries
@@ -85,7 +91,8 @@ class DecisionWriter:
         if write.start is None:
             write.after = Basis(record.epoch, state.seq - len(entries))
         verdict = None if message is None else MailVerdict(state.id, message, encode_answer(write.answer))
-        write.extra = self.extra_rows(state, entries, write.changed, record.history[0].actor, verdict)
+        started_by = record.history[0].actor
+        write.extra = self.extra_rows(state, entries, write.changed, started_by, verdict, callback, write.start)
         if record.tail > self.smallest_tail and record.tail > record.longest_tail and state.finished is None:
             write.extra = Batch(session=None) if write.extra is None else write.extra
             write.extra.snapshots.append(snapshots.take(record))
@@ -109,6 +116,8 @@ class DecisionWriter:
         changed: list[EffectKey],
         started_by: str | None,
         verdict: MailVerdict | None = None,
+        callback: CallbackRow | None = None,
+        start: NewExecution | None = None,
     ) -> Batch | None:
         """Rows beside the entries. Most decisions have none."""
         review_rows: list[ReviewRow | ReviewClosed] = []
@@ -120,7 +129,8 @@ class DecisionWriter:
                 break
         outbox_rows = [] if self._announced is None else self._announced.rows(state, entries)
         has_queues = state.plan.has_queues
-        if verdict is None and not review_rows and not audit_rows and not outbox_rows and not has_queues:
+        rare = review_rows or audit_rows or outbox_rows or callback is not None
+        if verdict is None and not rare and not has_queues:
             return None
         extra = Batch(session=None, audit=audit_rows, outbox=outbox_rows)
         for row in review_rows:
@@ -138,4 +148,5 @@ class DecisionWriter:
             extra.withdrawn.extend(withdrawn(state))
         if verdict is not None:
             extra.mail.append(verdict)
+        add_job_rows(extra, state, entries, callback, None if start is None else start.key)
         return extra

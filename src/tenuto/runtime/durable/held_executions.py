@@ -23,8 +23,9 @@ from tenuto.runtime.executor.timers import WakeTimer
 from tenuto.runtime.executor.worker import Then, Worker
 from tenuto.runtime.shared.outbox_relay import Relay
 from tenuto.runtime.supervision import report
-from tenuto.storage.port import NEWS, WORK, Store, mail_for
+from tenuto.storage.port import NEWS, WORK, Basis, Batch, Store, mail_for
 from tenuto.views import Waiting
+from tenuto.views.jobs import CallbackRow, callback_row
 
 from .committer import CallbackWrite, Fate
 from .decision_writer import DecisionWrite, DecisionWriter
@@ -110,15 +111,18 @@ class HeldExecutions:
             self._break(record, error)
             raise
         entries, answer = decision.entries, decision.answer
+        callback = callback_row(state, fact, answer)
         if entries:
             changed, state.changed = state.changed, []
             record.uncommitted += 1
             write = DecisionWrite(self, record, entries, changed, rank, answer, then, execution=state.id)
             try:
-                self._writer.write(write, message)
+                self._writer.write(write, message, callback=callback)
             except Exception as error:  # the decision cannot be written, and nothing may be decided on top of it
                 self._break(record, error)
                 raise
+        elif callback is not None and message is None:
+            self._log_callback(record, callback, then, answer)
         elif then is not None and record.uncommitted:
             # The answer may rest on decisions that are not committed yet.
             call = partial(self._answer_committed, record, then, answer)
@@ -128,6 +132,14 @@ class HeldExecutions:
         if state.timers or record.wake_at is not None:
             self.timer.schedule(record)
         return answer
+
+    def _log_callback(self, record: Record, row: CallbackRow, then: Then | None, answer: f.Answer) -> None:
+        """A callback that changed nothing: only its row is written, and then it is answered."""
+        id = record.state.id
+        call = partial(self._answer_committed, record, then or _ignore, answer)
+        extra = Batch(session=None, callbacks=[row])
+        after = Basis(record.epoch, record.state.seq)
+        self._current.committer.add(CallbackWrite(execution=id, after=after, extra=extra, call=call, record=record))
 
     def _wake(self, record: Record, now: int) -> None:
         self.apply(record, f.Tick(at=now))
@@ -379,6 +391,10 @@ class HeldExecutions:
                 self._wakeups.notify(WORK)
 
             self._current.committer.add(CallbackWrite(execution=id, call=park, record=record))
+
+
+def _ignore(answer: f.Answer) -> None:
+    """Nobody waits for the answer."""
 
 
 def _stay(record: Record) -> None:

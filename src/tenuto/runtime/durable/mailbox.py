@@ -19,9 +19,11 @@ from tenuto.runtime.executor.held_execution import Record
 from tenuto.runtime.executor.slots import RESUME
 from tenuto.runtime.executor.worker import Worker
 from tenuto.runtime.shared.in_flight import tenant_is_full
+from tenuto.runtime.shared.job_rows import with_cause
 from tenuto.runtime.supervision import report
 from tenuto.storage.port import MAIL_AT_ONCE, Basis, Mail, MailVerdict, Store, mail_for
 from tenuto.values.jitter import spread
+from tenuto.views.jobs import CALLBACK, callback_row
 
 from .claimer import Claimer
 from .committer import CallbackWrite, Fate
@@ -70,6 +72,7 @@ class Mailbox:
 
     async def tell(self, tenant: str | None, execution_id: str, fact: f.Fact) -> f.Answer:
         self._check_open()
+        fact = with_cause(fact, self._worker.environment.new_id)
         if isinstance(fact, f.Retry):
             row = await self._reader.row(tenant, execution_id)
             fact = msgspec.structs.replace(fact, admitted=row.concurrency_key is None)
@@ -90,7 +93,8 @@ class Mailbox:
 
     async def _send(self, execution_id: str, fact: f.Fact) -> f.Answer:
         """Sends a message to the owner of the execution. If there is none, this process claims it and decides."""
-        id = self._worker.environment.new_id()
+        is_callback = isinstance(fact, f.Acked | f.Reported)
+        id = fact.cause.removeprefix(CALLBACK) if is_callback and fact.cause else self._worker.environment.new_id()
         posted = await self._store.mailbox.post(id, execution_id, encode_fact(fact))
         if posted is None:
             raise NotFound(f"There is no execution {execution_id!r}.")
@@ -171,7 +175,8 @@ class Mailbox:
         recorded = state.seq != seq
         if not recorded:  # only the verdict is written
             verdict = MailVerdict(state.id, mail.id, encode_answer(answer))
-            extra = self._writer.extra_rows(state, [], [], None, verdict)
+            callback = callback_row(state, fact, answer)
+            extra = self._writer.extra_rows(state, [], [], None, verdict, callback)
             call = partial(self._verdict_settled, record, mail.id)
             after = Basis(record.epoch, state.seq)
             write = CallbackWrite(execution=state.id, after=after, extra=extra, call=call, record=record)

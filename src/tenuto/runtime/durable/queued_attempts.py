@@ -10,6 +10,7 @@ from tenuto.kernel.evolve import holder_of
 from tenuto.kernel.state import Execution
 from tenuto.storage.tasks import Serving, TaskState, TaskStore, serving_names
 from tenuto.views import Activity, Waiting
+from tenuto.views.jobs import BUS_QUEUE
 
 
 def has_queued(state: Execution) -> bool:
@@ -43,6 +44,8 @@ async def with_queued(tasks: TaskStore, execution: str, activity: Activity) -> A
 
 
 def _why(row: TaskState, serving: list[Serving]) -> Waiting:
+    if row.queue == BUS_QUEUE:
+        return Waiting("bus", row.key.path)
     workers = [worker for worker in serving if row.queue in worker.queues]
     if not workers:
         return Waiting("no_worker", f"queue {row.queue}")

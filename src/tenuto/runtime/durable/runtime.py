@@ -43,6 +43,7 @@ from .audit_sealer import AuditSealer
 from .claimer import Claimer
 from .decision_writer import DecisionWriter
 from .definition_cache import DefinitionCache
+from .dispatch import DurableDispatch
 from .held_executions import HeldExecutions
 from .late_reports import LateReports
 from .mailbox import Mailbox
@@ -255,6 +256,7 @@ class DurableRuntime:
         self.admission: Admission = self._admission
         self.limits = StoredLimits(store.limits, self._permits.changed, self._admission.forget)
         self.audit = RegistryAuditLog(self.operations.registry_of)
+        self.dispatch = DurableDispatch(store.jobs, self._worker, self._wakeups)
 
     @property
     def observers(self) -> tuple[Observer, ...]:

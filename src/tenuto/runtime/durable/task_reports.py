@@ -186,7 +186,8 @@ class TaskReports:
 
     def cannot_run(self, record: Record, ref: Ref, why: Waiting) -> None:
         assert isinstance(record, TaskExecution)
-        self.give_back(record, ref, why.what)
+        # Without a bus its queue is paused, and this process may take it again afterwards.
+        self.give_back(record, ref, "" if why.reason == "bus" else why.what)
 
     def handler_ended(self, record: Record, path: str, job: Job) -> None:
         self._late_reports.ended(record, path, job)

@@ -201,7 +201,8 @@ class TaskWorker:
             if now >= self._beat_at or any(execution.news for execution in self._executions.values()):
                 self._beat_at = now + spread(self._current.lease_ms / 3_000)
                 await self._reports.send_heartbeats()
-        lanes, queues = (self._worker.async_lane, self._worker.thread_lane), self._worker.queues
+        lanes = (self._worker.async_lane, self._worker.thread_lane)
+        queues = self._worker.queues - self._worker.paused_queues
         for lane, handlers in zip(lanes, self._handlers_here(), strict=True):
             for queue in random.sample(sorted(queues), len(queues)):
                 room = min(lane.size - lane.running - lane.waiting, TAKE_AT_ONCE)

@@ -409,6 +409,7 @@ class Attempt:
             "attempt": self.ref.number,
             "idempotency_key": self.context.idempotency_key,
             "forward_key": self.context.forward_key,
+            "workspace_ref": state.workspace or None,
         }
 
     def _step_map(self, name: str) -> dict[str, JSON]:

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 from msgspec import Raw
@@ -15,6 +15,7 @@ from tenuto.kernel.address import Phase
 from tenuto.kernel.definition import ERROR_CLASSES, JSON, ErrorClass, Scope, Step, node_from_document
 from tenuto.kernel.events import NULL
 from tenuto.kernel.retry import classify
+from tenuto.runtime.bus.port import BusUnreachable
 from tenuto.values.codec import encode
 from tenuto.values.durations import milliseconds
 from tenuto.values.redaction import bounded, redact, summary
@@ -24,9 +25,11 @@ from .error_trace import error_trace
 
 
 class Parked(msgspec.Struct, frozen=True):
-    """No outcome: a stored value does not decode with the code that is here. Nothing was called, nothing is lost."""
+    """No outcome, and no effect: a stored value does not decode with the code that is here, or there is no connection
+    to the bus. The attempt is made later, as it is."""
 
     why: str
+    reason: Literal["incompatible", "bus"] = "incompatible"
 
 
 # -- Values ------------------------------------------------------------------------------------------------------------
@@ -204,6 +207,8 @@ def _understood(
             found = [_understood(one, step, defaults, may_repeat) for one in several]
             failures = [one for one in found if isinstance(one, f.Failed)]
             return max(failures, key=lambda one: _SEVERITY.index(one.error_class)) if failures else found[0]
+        case BusUnreachable():
+            return Parked(summary(str(error)), "bus")
         case StepError():
             return _declared(error)
         case PayloadError(code="incompatible"):

@@ -13,7 +13,7 @@ from typing import Protocol, TypeAlias, runtime_checkable
 from tenuto.authoring.program import Handler
 from tenuto.errors import EngineClosed
 from tenuto.kernel import facts as f
-from tenuto.kernel.address import Ref, lease_id
+from tenuto.kernel.address import Ref, lease_id, step_id
 from tenuto.kernel.effects import DispatchAttempt, Effect, EffectKey
 from tenuto.kernel.evolve import holder_of
 from tenuto.kernel.state import Execution
@@ -22,6 +22,7 @@ from tenuto.runtime.observer import Observer
 from tenuto.runtime.supervision import report
 from tenuto.runtime.vitals import LaneLoad
 from tenuto.views import Waiting
+from tenuto.views.jobs import is_job, route
 
 from . import Attempt, Ending, Job, Parked, Role, Tasks, Threads
 from .failure_log import log_failure
@@ -91,6 +92,7 @@ class Worker:
         self.works = options.worker
         self._logs_failures = options.logs_failures
         self.queues = frozenset(options.queues)
+        self.paused_queues: set[str] = set()
         self.limits = limits
         self.async_lane: Lane[Record, Ticket] = Lane(options.slots, limits, self._start)
         self.thread_lane: Lane[Record, Ticket] = Lane(options.threads, limits, self._start)
@@ -216,6 +218,9 @@ class Worker:
     def _runs_queue(self, record: Record, ref: Ref, queue: str) -> bool:
         if self._dispatch is not None:
             self._dispatch(queue)  # its task was stored with the grant
+            return False
+        if queue in self.paused_queues:
+            record.controller.cannot_run(record, ref, Waiting("bus", step_id(ref.path)))
             return False
         if queue not in self.queues:
             record.controller.cannot_run(record, ref, Waiting("no_worker", f"queue {queue}"))
@@ -424,7 +429,7 @@ class Worker:
             return
         if isinstance(ending, Parked):
             if ref in record.state.agenda:
-                controller.cannot_run(record, ref, Waiting("incompatible", ending.why))
+                controller.cannot_run(record, ref, Waiting(ending.reason, ending.why))
             return
         if role.dispatches:
             self._report_dispatch(record, ref, ending)
@@ -456,4 +461,5 @@ class Worker:
         record.controller.report(record, ref, f.DispatchRefused(at=self.now(), ref=ref, failure=failure))
 
     def _dispatched(self, record: Record, ref: Ref) -> None:
-        record.controller.report(record, ref, f.Dispatched(at=self.now(), ref=ref))
+        lane, key = route(record.state) if is_job(record.state) else (-1, "")
+        record.controller.report(record, ref, f.Dispatched(at=self.now(), ref=ref, lane=lane, routing_key=key))

@@ -4,7 +4,7 @@ All of it happens on one event loop. A fact is decided, recorded and takes effec
 sees an execution halfway. Handlers report from their own tasks.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from tenuto.errors import ConcurrencyConflict, EngineClosed, NotFound, NotSupported
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref, lease_id
+from tenuto.kernel.decide import Decision
 from tenuto.kernel.definition import plain_name
 from tenuto.kernel.effects import DispatchAttempt, RequestHold, RunAttempt
 from tenuto.kernel.events import Entry
@@ -25,13 +26,16 @@ from tenuto.runtime.executor.slots import RESUME
 from tenuto.runtime.executor.timers import WakeTimer
 from tenuto.runtime.executor.worker import Worker
 from tenuto.runtime.shared.in_flight import InFlight
+from tenuto.runtime.shared.job_rows import add_job_rows, with_cause
 from tenuto.runtime.shared.outbox_relay import Relay
 from tenuto.runtime.start_request import StartRequest, Submitted, key_conflict
 from tenuto.storage.memory.outbox import MemoryOutbox
 from tenuto.storage.memory.registry import MemoryRegistry
 from tenuto.storage.memory.status_changes import MemoryStatusChanges
+from tenuto.storage.port import Batch
 from tenuto.storage.status_changes import StatusChange
 from tenuto.views import Waiting, finished_at
+from tenuto.views.jobs import callback_row, is_job
 from tenuto.views.messages import Announced
 from tenuto.views.projections import audit
 
@@ -51,6 +55,7 @@ class MemoryExecutions:
         announced: Announced | None,
         relay: Relay | None,
         inbox: Inbox,
+        beside: Callable[[], MemoryRegistry],
     ) -> None:
         self._worker = worker
         self._registry = registry
@@ -66,6 +71,7 @@ class MemoryExecutions:
         self.in_order: list[Record] = []
         self.audited_in: MemoryRegistry | None = None
         self.status_changes = MemoryStatusChanges()
+        self._beside = beside
         self._by_key: dict[tuple[str, str], tuple[str, str]] = {}
         self._keys = ConcurrencyKeys()
         self._timer = WakeTimer(worker.environment, self.records, self._wake)
@@ -126,6 +132,7 @@ class MemoryExecutions:
     async def tell(self, tenant: str | None, execution_id: str, fact: f.Fact) -> f.Answer:
         self._worker.check_open()
         record = self.find(tenant, execution_id)
+        fact = with_cause(fact, self._worker.environment.new_id)
         if isinstance(fact, f.Retry):
             return self._retry(record, fact)
         return self.apply(record, fact, RESUME if isinstance(fact, f.Resume | f.Decide) else None)
@@ -164,6 +171,7 @@ class MemoryExecutions:
         except Exception as error:
             record.fail(error)
             raise
+        self._note_job(record, fact, decision)
         if decision.entries:
             if state.status != record.kept_status:
                 self._note_status(record)
@@ -196,6 +204,14 @@ class MemoryExecutions:
             error_class="" if state.failure is None else state.failure.error_class,
         )
         self.status_changes.add(state.at, change)
+
+    def _note_job(self, record: Record, fact: f.Fact, decision: Decision) -> None:
+        callback = callback_row(record.state, fact, decision.answer)
+        if callback is not None or (decision.entries and is_job(record.state)):
+            batch = Batch(session=None)
+            key = record.idempotency_key if isinstance(fact, f.Start) else None
+            add_job_rows(batch, record.state, decision.entries, callback, key)
+            self._beside().write_now(batch)
 
     def _take_effect(self, record: Record, entries: list[Entry], rank: int | None) -> None:
         state = record.state

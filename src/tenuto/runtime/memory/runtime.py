@@ -27,6 +27,7 @@ from tenuto.storage.memory.registry import MemoryRegistry
 from tenuto.storage.notices import Notice, Notices
 from tenuto.views.messages import Announced, Publish
 
+from .dispatch import MemoryDispatch
 from .executions import MemoryExecutions
 from .limits import MemoryAdmission, MemoryLimits
 from .operations import MemoryInbox, MemoryOperations
@@ -78,6 +79,7 @@ class MemoryRuntime:
             announced,
             self._relay,
             inbox.inbox,
+            self._registry_in_memory,
         )
         self._reader = MemoryReader(self._worker, self._executions)
         self._registered.on_replaced.append(self._executions.resume_parked)
@@ -102,6 +104,7 @@ class MemoryRuntime:
             self._worker, self._executions, self._outbox, inbox, self._registry_in_memory
         )
         self.notices: Notices = _MemoryNotices(environment)
+        self.dispatch = MemoryDispatch(self._worker, self._executions, self._registry_in_memory)
 
     @property
     def observers(self) -> tuple[Observer, ...]:

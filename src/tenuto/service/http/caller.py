@@ -41,6 +41,7 @@ class Service:
     commands: set[asyncio.Task[Any]]  # whose verdict may come after the response
     engines: dict[Principal, Engine]
     starting: set[tuple[str, str]]  # tenants and idempotency keys
+    gateway: object  # the command gateway, for its routes
 
     def engine_for(self, principal: Principal) -> Engine:
         """Returns the engine with this principal's permissions. It is kept, because a client sends many requests."""

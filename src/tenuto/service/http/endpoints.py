@@ -66,13 +66,14 @@ class EndpointRouter(APIRouter):
         permission: str | None,
         options: dict[str, Any],
     ) -> F:
+        body = options.pop("body", {})  # of an endpoint that reads its body itself
         self.add_api_route(
             path,
             endpoint,
             methods=[method],
             operation_id=endpoint.__name__,
             dependencies=[*([] if allowed is None else [Depends(allowed)]), Depends(known_parameters)],
-            openapi_extra={} if permission is None else {"x-permission": permission},
+            openapi_extra={**body, **({} if permission is None else {"x-permission": permission})},
             **options,
         )
         return endpoint

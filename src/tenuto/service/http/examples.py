@@ -357,16 +357,17 @@ PROBLEMS: dict[int, dict[str, Any]] = {
 }
 
 
-def example_of(operation: str, schema: Mapping[str, Any]) -> Any:
+def example_of(operation: str, schema: Mapping[str, Any], own: Mapping[str, Any]) -> Any:
     """Of an answer with this schema, which names a shape or is a page of some; None if there is none."""
     if "$ref" in schema:
-        found = SHAPES.get(schema["$ref"].rpartition("/")[2])
+        name = schema["$ref"].rpartition("/")[2]
+        found = own.get(name) or SHAPES.get(name)
         return {**found, **_AFTER[operation]} if found is not None and operation in _AFTER else found
     items = schema.get("properties", {}).get("items")
     if items is None:
         return None
     first, *_ = items["items"].get("anyOf", [items["items"]])
-    return {"items": [example_of(operation, first)], "next_cursor": None}
+    return {"items": [example_of(operation, first, own)], "next_cursor": None}
 
 
 def example_of_body(schema: Mapping[str, Any], schemas: Mapping[str, Any]) -> Any:

@@ -1,5 +1,6 @@
 """The OpenAPI document: schemas of responses, common problems, and permissions."""
 
+from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -192,16 +193,18 @@ def _problem(status: int) -> dict[str, Any]:
     }
 
 
-def add_openapi(app: FastAPI) -> None:
+def add_openapi(app: FastAPI, schemas: Mapping[str, Any], examples: Mapping[str, Any]) -> None:
+    """`schemas` and `examples` are those of routes that bring their own, by the name of their shape."""
+
     def make() -> dict[str, Any]:
         if app.openapi_schema is None:
-            app.openapi_schema = _complete(app)
+            app.openapi_schema = _complete(app, schemas, examples)
         return app.openapi_schema
 
     app.openapi = make  # type: ignore[method-assign]  # the framework's own way to extend the document
 
 
-def _complete(app: FastAPI) -> dict[str, Any]:
+def _complete(app: FastAPI, own: Mapping[str, Any], examples: Mapping[str, Any]) -> dict[str, Any]:
     document = get_openapi(
         title="Tenuto",
         version=tenuto.__version__,
@@ -222,6 +225,7 @@ def _complete(app: FastAPI) -> dict[str, Any]:
             "Counts": COUNTS,
             "Statuses": STATUSES,
             "Verified": VERIFIED,
+            **own,
         }
     )
     components["securitySchemes"] = {
@@ -239,7 +243,7 @@ def _complete(app: FastAPI) -> dict[str, Any]:
     }
     for item in document["paths"].values():
         for operation in item.values():
-            _finish(operation, components["schemas"])
+            _finish(operation, components["schemas"], examples)
     components["schemas"].pop("HTTPValidationError", None)
     components["schemas"].pop("ValidationError", None)
     return document
@@ -257,7 +261,7 @@ def _definition(summary: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _finish(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
+def _finish(operation: dict[str, Any], schemas: dict[str, Any], examples: Mapping[str, Any]) -> None:
     """What the framework says of its own errors is replaced by what is answered here."""
     responses = operation["responses"]
     if "application/json" in responses.get("422", {}).get("content", {}):
@@ -268,7 +272,7 @@ def _finish(operation: dict[str, Any], schemas: dict[str, Any]) -> None:
         responses.update({str(status): _problem(status) for status in (408, 413, 415)})
     for response in responses.values():  # only now: the framework would take everything out of them that is null
         content = response.get("content", {}).get("application/json", {})
-        if (example := example_of(operation["operationId"], content.get("schema", {}))) is not None:
+        if (example := example_of(operation["operationId"], content.get("schema", {}), examples)) is not None:
             content["example"] = example
     if "x-permission" in operation:
         operation["security"] = [{"key": []}, {"session": []}]

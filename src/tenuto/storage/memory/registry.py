@@ -7,8 +7,11 @@ import apsw
 from msgspec import structs
 
 from tenuto.storage.catalog import Catalog, SqlCatalog
+from tenuto.storage.jobs import JobStore
 from tenuto.storage.migrations import migrations
+from tenuto.storage.port import Batch
 from tenuto.storage.registry import SqlRegistry
+from tenuto.storage.shared.rows import rest_of
 from tenuto.storage.sqlite.database import all_or_none
 from tenuto.storage.statements import NOTE, Statement
 from tenuto.views.projections import AuditRow
@@ -19,10 +22,17 @@ class MemoryRegistry(SqlRegistry):
         self._memory = _Memory()
         super().__init__(self._memory)
         self.catalog: Catalog = SqlCatalog(self._memory)
+        self.jobs = JobStore(self._memory, skip_locked=False)
 
     def note_now(self, row: AuditRow) -> None:
         """At once, for a runtime that does not suspend between deciding and recording."""
         self._memory.execute(NOTE, structs.astuple(row))
+
+    def write_now(self, batch: Batch) -> None:
+        """The rows beside the entries of a decision, at once."""
+        for query, rows in rest_of(batch, ()):
+            for row in rows:
+                self._memory.execute(query, row)
 
 
 class _Memory:

@@ -324,7 +324,9 @@ def _is_plain(batch: Batch) -> bool:
     """Whether the one statement is enough. For keys it is: the unique index decides between two starts."""
     tasks = batch.tasks or batch.tasks_ended or batch.withdrawn
     rare = batch.reviews or batch.closed or batch.mail or batch.snapshots or batch.outbox
-    return not (tasks or rare or any(standing.admission for standing in batch.standings.values()))
+    return not (
+        tasks or rare or batch.is_about_jobs or any(standing.admission for standing in batch.standings.values())
+    )
 
 
 def _places(starts: Sequence[NewExecution]) -> dict[str, int]:

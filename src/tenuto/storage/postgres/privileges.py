@@ -53,6 +53,11 @@ GRANTS: Final[dict[str, Rights]] = {
     "tenant_changes": Rights(("SELECT", "INSERT", "DELETE")),
     "limits": Rights(_ALL),
     "limit_holders": Rights(_ALL),
+    "ledger": Rights(_ALL),
+    "ledger_attempts": Rights(_ALL),
+    "job_index": Rights(_ALL),
+    "callbacks": Rights(_KEPT, prunes=_DELETE),
+    "bus_messages": Rights(_ALL),
     "answers": Rights(_ALL),
     "confirmations": Rights(_ALL),
 }

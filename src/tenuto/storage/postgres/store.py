@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence, Set
 
 from tenuto.storage.catalog import SqlCatalog
+from tenuto.storage.jobs import JobStore
 from tenuto.storage.outbox import SqlOutbox
 from tenuto.storage.port import Append, Batch, Committed, Hints, TenantReads
 from tenuto.storage.pruning import Pruning
@@ -38,6 +39,7 @@ class PostgresStore:
         self.limits = PostgresLimits(database.lend)
         self.registry = SqlRegistry(database)
         self.outbox = SqlOutbox(database, skip_locked=True)
+        self.jobs = JobStore(database, skip_locked=True)
         self.reviews = SqlReviews(database)
         self.catalog = SqlCatalog(database)
         self.pruning = Pruning(database)

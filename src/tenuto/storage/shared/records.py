@@ -11,9 +11,11 @@ from typing import Any, Protocol, TypeVar
 
 from msgspec import Struct
 
+from tenuto.storage.ledger.port import IndexRow
 from tenuto.storage.permits import IN_FLIGHT
 from tenuto.storage.port import DefinitionRow, ExecutionRow, SnapshotRow
 from tenuto.storage.registry import AuditEntry
+from tenuto.views.jobs import CallbackRow, LedgerAttempt, LedgerRow
 
 T = TypeVar("T", bound=Struct)
 
@@ -138,6 +140,19 @@ class ActRecord(AuditEntry, frozen=True, kw_only=True):
     execution: str
 
 
+class BusRecord(Struct, frozen=True, kw_only=True):
+    """A message of the embedded bus, without its directive."""
+
+    id: str
+    execution: str
+    tenant: str
+    topic: str
+    service: str
+    published_at: int
+    deliveries: int
+    dead_reason: str | None
+
+
 # -- Of none -----------------------------------------------------------------------------------------------------------
 
 
@@ -226,6 +241,7 @@ OF_NONE: tuple[type[Struct], ...] = (
 
 OF_EXECUTION: tuple[type[Struct], ...] = (
     SnapshotRow, MessageRow, EventsRow, MailRow, ReviewRecord, TaskRecord, AdmissionRow, ProgressRecord, NoticeRecord,
+    LedgerRow, LedgerAttempt, IndexRow, CallbackRow, BusRecord,
 )  # fmt: skip
 """What belongs to one execution, in the order in which it is read."""
 
@@ -254,6 +270,11 @@ _TABLES: dict[type[Struct], tuple[str, str]] = {  # the table as `t`, and what o
     ProgressRecord: ("progress t", "execution, path"),
     MessageRow: ("outbox t", "execution, seq"),
     NoticeRecord: ("sent_notifications t", "execution, key"),
+    LedgerRow: ("ledger t", "execution, key"),
+    LedgerAttempt: ("ledger_attempts t", "execution, step, attempt"),
+    IndexRow: ("job_index t", "execution"),
+    CallbackRow: ("callbacks t", "execution, id"),
+    BusRecord: ("bus_messages t", "execution, id"),
     TenantLimitRow: ("tenant_limits t", "tenant"),
     DuplicateKey: ("executions t WHERE key IS NOT NULL GROUP BY tenant, key HAVING count(*) > 1", "tenant, key"),
 }

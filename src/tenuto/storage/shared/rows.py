@@ -6,7 +6,9 @@ Statements have `$1`, `$2`, … for values. PostgreSQL takes them so; SQLite tak
 from collections.abc import Container, Iterator
 from typing import Any
 
+from tenuto.storage.ledger.port import IndexRow
 from tenuto.storage.port import Batch, ExecutionRow, NewExecution, SnapshotRow
+from tenuto.views.jobs import CallbackRow, LedgerAttempt, LedgerRow
 from tenuto.views.projections import OutboxRow, ReviewRow, Standing, TaskRow
 
 EXECUTION_COLUMNS = ExecutionRow.__struct_fields__
@@ -19,6 +21,18 @@ def insert(table: str, columns: tuple[str, ...], *, ignore: bool = False) -> str
     return f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks}){conflict}"
 
 
+# What is learned of an attempt after its first row.
+_ADDED = (
+    "workspace_ref", "created_at", "dispatched_at", "acked_at", "ended_at", "error_class", "error_code",
+)  # fmt: skip
+
+
+def _newer(table: str, columns: tuple[str, ...]) -> str:
+    """An older row never replaces a newer one."""
+    is_newer = f"CASE WHEN excluded.seq >= {table}.seq THEN excluded"
+    return ", ".join(f"{name} = {is_newer}.{name} ELSE {table}.{name} END" for name in columns)
+
+
 # What a batch seldom has, by the field of `Batch`.
 _REST = {
     "reviews": insert("reviews", ReviewRow.__struct_fields__),
@@ -29,6 +43,16 @@ _REST = {
     "tasks": insert("tasks", TaskRow.__struct_fields__, ignore=True),
     "tasks_ended": "DELETE FROM tasks WHERE execution = $1 AND path = $2 AND phase = $3 AND number = $4",
     "outbox": insert("outbox", OutboxRow.__struct_fields__),
+    "job_index": insert("job_index", IndexRow.__struct_fields__, ignore=True),
+    "ledger": insert("ledger", LedgerRow.__struct_fields__)
+    + " ON CONFLICT (execution, key) DO UPDATE SET created_at = coalesce(ledger.created_at, excluded.created_at), "
+    "notify_at = coalesce(excluded.notify_at, ledger.notify_at), " + _newer("ledger", ("status", "body", "seq")),
+    "ledger_attempts": insert("ledger_attempts", LedgerAttempt.__struct_fields__)
+    + " ON CONFLICT (execution, step, attempt) DO UPDATE SET "
+    + ", ".join(f"{name} = coalesce(excluded.{name}, ledger_attempts.{name})" for name in _ADDED)
+    + ", "
+    + _newer("ledger_attempts", ("status", "seq")),
+    "callbacks": insert("callbacks", CallbackRow.__struct_fields__, ignore=True),
 }
 
 

@@ -77,7 +77,7 @@ def plain(batch: Batch) -> Plain | None:
     """Its rows, if it has none but of these kinds."""
     tasks = (batch.tasks, batch.tasks_ended, batch.withdrawn)
     rare = (batch.reviews, batch.closed, batch.mail, batch.snapshots, batch.audit, batch.outbox)
-    if any(tasks) or any(rare) or any(start.reject_conflict for start in batch.starts):
+    if any(tasks) or any(rare) or batch.is_about_jobs or any(start.reject_conflict for start in batch.starts):
         return None
     standings = batch.standings
     if any(standing.admission for standing in standings.values()):

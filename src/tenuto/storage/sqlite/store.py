@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence, Set
 
 from tenuto.storage.catalog import SqlCatalog
+from tenuto.storage.jobs import JobStore
 from tenuto.storage.outbox import SqlOutbox
 from tenuto.storage.port import Append, Batch, Committed, Hints, TenantReads
 from tenuto.storage.pruning import Pruning
@@ -40,6 +41,7 @@ class SqliteStore:
         self.limits = SqliteLimits(database.in_transaction, database.fetch, database.now)
         self.registry = SqlRegistry(database)
         self.outbox = SqlOutbox(database, skip_locked=False)
+        self.jobs = JobStore(database, skip_locked=False)
         self.reviews = SqlReviews(database)
         self.catalog = SqlCatalog(database)
         self.pruning = Pruning(database)

@@ -13,7 +13,7 @@ from tenuto.kernel.retry import MAX_DISPATCHES, delay_ms, judge
 from tenuto.kernel.state import Execution, ScopeState, StepState
 
 from .proposals import plan_failed
-from .steps import follow, open_holder, staleness, step_disposition
+from .steps import ends_with_its_attempt, follow, open_holder, open_review, staleness, step_disposition
 
 SEND_POLICY = RetryPolicy()
 
@@ -65,6 +65,8 @@ def dispatch_refused(turn: Turn, fact: DispatchRefused) -> Answer:
         retry_at = turn.now + delay_ms(SEND_POLICY, failure.error_class, tries, wanted, state.id, ref.path, "send")
     turn.emit(DispatchFailed(*ref.parts, failure, verdict, retry_at, wanted, fact.failure.trace))
     if ref.phase != "compensate":
+        if review is not None and verdict != "review":
+            open_review(turn, holder, review, failure)
         follow(turn, holder, verdict, failure, review)
     elif verdict == "review":
         open_undo_failure(turn, holder)
@@ -88,6 +90,8 @@ def _after_refusal(
     if failure.error_class == "INDETERMINATE" and spec.safety != "SAFE_TO_RETRY":
         repeat = may_repeat(state, step)
         judgement = judge(spec, "failed", "INDETERMINATE", tries=step.tries, losses=step.losses, may_repeat=repeat)
+        if judgement.verdict == "review" and ends_with_its_attempt(state, step):
+            return step_disposition(state, step), judgement.review
         return judgement.verdict, judgement.review
     return ("retry" if again and may_repeat(state, step) else step_disposition(state, step)), None
 

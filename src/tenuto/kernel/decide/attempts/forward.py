@@ -22,7 +22,7 @@ from tenuto.kernel.facts import Failed, Reported, Succeeded, TimedOut
 from tenuto.kernel.retry import Judgement, delay_ms, judge, uncapped_delay_ms
 from tenuto.kernel.state import StepState
 
-from .steps import follow, go_on, mark_of, step_disposition, stop_for_credits
+from .steps import ends_with_its_attempt, follow, go_on, mark_of, open_review, step_disposition, stop_for_credits
 
 SETTLED_BY_ITSELF = "the attempt's own answer came after all"
 
@@ -69,6 +69,7 @@ def _succeed(turn: Turn, step: StepState, fact: Reported) -> None:
             node.step.set_variable,
             mark_of(state, node, step.path),
             fact.build,
+            fact.workspace,
         )
     )
     if exhausted:
@@ -110,6 +111,7 @@ def _fail(turn: Turn, step: StepState, fact: Reported, outcome: Failed) -> None:
             fact.build,
             outcome.retry_after_ms,
             outcome.trace,
+            fact.workspace,
         )
     )
     _carry_out(turn, step, verdict, failure, review, exhausted=exhausted)
@@ -120,6 +122,8 @@ def _disposed(
 ) -> tuple[Verdict, ReviewKind | None]:
     """Returns the verdict, after the failure mode of the scope and the escalation policy of a run."""
     state = turn.state
+    if judgement.verdict == "review" and ends_with_its_attempt(state, step):
+        return step_disposition(state, step), judgement.review
     if judgement.verdict != "fail":
         return judgement.verdict, judgement.review
     verdict = step_disposition(state, step)
@@ -146,7 +150,9 @@ def time_out(
     ref = step.open.ref
     spec = step.node.step
     safe = spec.safety == "SAFE_TO_RETRY"
-    error_class: ErrorClass = "TRANSIENT" if safe else "INDETERMINATE"
+    error_class: ErrorClass = "INDETERMINATE"
+    if safe:  # of an external receiver, the author may say that nothing more is to be tried
+        error_class = "TRANSIENT" if kind == "attempt" else spec.classify.get("TimeoutError", "TRANSIENT")
     failure = Failure(error_class, f"{kind}_timeout", f"no {_AWAITED[kind]} in time", ref.path)
     tries = step.tries + 1
     charged, exhausted = charge(state, usage)
@@ -191,6 +197,8 @@ def _carry_out(
         stop_for_credits(turn, step.path)
     if review == "escalation" and turn.state.pause is None:
         pause_escalated(turn)
+    if review is not None and verdict != "review":  # the step is closed all the same
+        open_review(turn, step, review, failure)
     follow(turn, step, verdict, failure, review)
     if verdict in ("retry", "probe"):
         _escalate(turn, step, failure)

@@ -80,6 +80,15 @@ def try_again(turn: Turn, step: StepState) -> None:
 ATTEMPTS_SPENT = "attempts spent"
 
 
+def ends_with_its_attempt(state: Execution, step: StepState) -> bool:
+    """Whether the end of its attempt closes the step, even if the outcome is unknown.
+
+    A cancel that drains waits for an external receiver no longer than for its answer or its timeout. A review stays
+    open, in which a person can record what was found.
+    """
+    return step.node.step.completion == "callback" and state.cancel is not None and state.cancel.mode == "drain"
+
+
 def open_review(turn: Turn, step: StepState, kind: ReviewKind, failure: Failure | None) -> None:
     reason = {
         "compensation": "the effect may have been made in part, and cannot safely be repeated",

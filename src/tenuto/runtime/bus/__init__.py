@@ -1,0 +1,1 @@
+"""The bus that carries directives to platform workers: a small port, and its adapters."""
