@@ -8,6 +8,7 @@ from tenuto.values.durations import Duration
 
 from . import decorators
 from .compiler import compile_source
+from .known_options import refuse_unknown_options
 from .markers import StepRef
 from .problems import Problems
 from .program import Program
@@ -22,6 +23,7 @@ class SagaBuilder:
     `SagaBuilder("book-trip").step("flight", book_flight, compensate=cancel_flight).build()`
     """
 
+    @refuse_unknown_options("SagaBuilder", SagaOptions)
     def __init__(self, name: str, **options: Unpack[SagaOptions]) -> None:
         self.settings = SagaSettings(name=name, **options)
         self._steps: list[StepSource] = []
@@ -30,12 +32,14 @@ class SagaBuilder:
     def name(self) -> str:
         return self.settings.name
 
+    @refuse_unknown_options("SagaBuilder.step", StepOptions)
     def step(self, id: str, function: Function, **options: Unpack[StepOptions]) -> Self:
         """Adds a function as a step. Takes the options of `@step`."""
         origin = getattr(function, "__func__", function)
         self._steps.append(StepSource(id, StepSettings(**options), origin, function))
         return self
 
+    @refuse_unknown_options("SagaBuilder.approval")
     def approval(
         self,
         id: str,
@@ -52,6 +56,7 @@ class SagaBuilder:
             decorators.approval(data=data, deadline=deadline, permission=permission, depends_on=depends_on, when=when),
         )
 
+    @refuse_unknown_options("SagaBuilder.wait")
     def wait(
         self,
         id: str,
@@ -64,6 +69,7 @@ class SagaBuilder:
         """Adds a wait: a step that ends after a duration, or at a time."""
         return self._declare(id, decorators.wait(duration, until=until, depends_on=depends_on, when=when))
 
+    @refuse_unknown_options("SagaBuilder.signal")
     def signal(
         self,
         id: str,
@@ -77,6 +83,7 @@ class SagaBuilder:
         """Adds a step that waits for a signal."""
         return self._declare(id, decorators.signal(name, payload, deadline=deadline, depends_on=depends_on, when=when))
 
+    @refuse_unknown_options("SagaBuilder.group")
     def group(
         self,
         id: str,

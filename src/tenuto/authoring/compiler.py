@@ -20,6 +20,7 @@ from tenuto.values.codec import Decode, decoder, encoder
 from tenuto.values.hooks import field_names
 
 from .annotations import describe, fits, is_unknown, members
+from .applicability import find_inapplicable
 from .binding import bind, bind_input
 from .functions import StepFunctions, read_functions
 from .input_encoder import InputCheck, InputEncoder
@@ -55,7 +56,7 @@ def compile_source(source: SagaSource, problems: Problems) -> Program:
     _add_dependencies(draft)
     definition = _definition(draft)
     if not any(problem.code == "bad_value" for problem in problems.found):
-        for problem in validation.problems(definition):
+        for problem in [*validation.problems(definition), *find_inapplicable(definition)]:
             problems.add(*in_python_terms(problem, definition))
     problems.raise_any(f"Saga {source.settings.name!r}")
     return _program(draft, definition)

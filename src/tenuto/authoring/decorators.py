@@ -13,6 +13,7 @@ from tenuto.kernel.definition import MAX_VISITS, FailureMode
 from tenuto.values.durations import Duration
 
 from .context import STEP_ID_ATTRIBUTE
+from .known_options import refuse_unknown_options
 from .markers import StepRef
 from .settings import (
     EXTERNAL_COMPENSATIONS,
@@ -47,6 +48,7 @@ class Saga(Generic[I_contra, O_co]):
     """The base class of sagas with typed input and output: `class BookTrip(Saga[Trip, Charge])`."""
 
 
+@refuse_unknown_options("@saga", SagaOptions)
 def saga(name: str, **options: Unpack[SagaOptions]) -> Callable[[type[C]], type[C]]:
     """Makes a class a saga. `output` names the step whose result is the saga's output."""
     _check_named(name)
@@ -74,6 +76,7 @@ def _dashed(name: str) -> str:
 def step(function: F, /) -> F: ...
 @overload
 def step(*, id: str | None = None, **options: Unpack[StepOptions]) -> Callable[[F], F]: ...
+@refuse_unknown_options("@step", StepOptions)
 def step(
     function: F | None = None, /, *, id: str | None = None, **options: Unpack[StepOptions]
 ) -> F | Callable[[F], F]:
@@ -88,6 +91,7 @@ def step(
     return decorate if function is None else decorate(function)
 
 
+@refuse_unknown_options("@external_step", StepOptions)
 def external_step(*, saga: str | type, id: str | None = None, **options: Unpack[StepOptions]) -> Callable[[F], F]:
     """Makes a function outside of the class a step of a saga. Pass the function or its module to `register`."""
     settings = StepSettings(**options)
@@ -101,6 +105,7 @@ def external_step(*, saga: str | type, id: str | None = None, **options: Unpack[
     return decorate
 
 
+@refuse_unknown_options("@compensation_step")
 def compensation_step(*, saga: str | type, for_step: StepRef) -> Callable[[F], F]:
     """Makes a function outside of the class the compensation of a step. It overrides the one in the class."""
 
@@ -112,6 +117,7 @@ def compensation_step(*, saga: str | type, for_step: StepRef) -> Callable[[F], F
     return decorate
 
 
+@refuse_unknown_options("@handler")
 def handler(name: str, *, tenants: Iterable[str] = ()) -> Callable[[F], F]:
     """Makes a function callable by name from JSON definitions. Its input is the rendered `with`.
 
@@ -147,6 +153,7 @@ def approval(
     depends_on: Iterable[StepRef] = (),
     when: str | None = None,
 ) -> Declared[T]: ...
+@refuse_unknown_options("approval")
 def approval(
     *,
     data: Any = Any,
@@ -161,6 +168,7 @@ def approval(
     )
 
 
+@refuse_unknown_options("wait")
 def wait(
     duration: Duration | None = None,
     *,
@@ -189,6 +197,7 @@ def signal(
     depends_on: Iterable[StepRef] = (),
     when: str | None = None,
 ) -> Declared[T]: ...
+@refuse_unknown_options("signal")
 def signal(
     name: str,
     payload: Any = Any,
@@ -203,6 +212,7 @@ def signal(
     )
 
 
+@refuse_unknown_options("group")
 def group(
     *steps: StepRef,
     mode: GroupMode = "sequence",

@@ -15,7 +15,9 @@ from tenuto.kernel.validation.steps import HANDLED
 from tenuto.values.schema import Flaw, Kind, Schema, pointer, schema_problem
 from tenuto.values.schema.expectation import PYTHON_TYPES, type_name
 
+from .applicability import find_inapplicable
 from .document_repair import RepairedDocument
+from .known_options import meant
 from .translator import attempt_timeout
 
 Source: TypeAlias = Mapping[str, Any] | Path | str | bytes
@@ -34,7 +36,7 @@ def read_document(source: Source, more: Callable[[Definition], list[Problem]] | 
     repaired = RepairedDocument(document, problems)
     definition = _convert(repaired.document)
     if definition is not None:
-        found = [*_undeclared(repaired.document, "/steps"), *find_problems(definition)]
+        found = [*_undeclared(repaired.document, "/steps"), *find_problems(definition), *find_inapplicable(definition)]
         found += [] if more is None else more(definition)
         problems += [problem for problem in found if repaired.reports(problem)]
         if not problems:
@@ -160,7 +162,17 @@ def _problems_of(flaw: Flaw) -> Iterator[Problem]:
 def _unknown_field(name: str, flaw: Flaw) -> str:
     if name in ("foreach", "suffix") and "scope" in flaw.schema_path:
         return "a scope cannot be fanned out: put `foreach` on a step"
-    return f"`{name}` is not a field here: remove it"
+    return f"`{name}` is not a field here{meant(name, _fields_at(flaw), kind='Fields')}"
+
+
+def _fields_at(flaw: Flaw) -> list[str]:
+    """Returns the fields of the object whose schema the flaw names."""
+    schema: Any = definition_schema()
+    for part in flaw.schema_path[:-1]:
+        schema = schema[part]
+        while "$ref" in schema:
+            schema = definition_schema()["$defs"][schema["$ref"].rpartition("/")[2]]
+    return list(schema["properties"])
 
 
 # -- Defaults and declarations -----------------------------------------------------------------------------------------

@@ -49,9 +49,11 @@ _KEYWORDS = {
     "with/signal": "name",
     "policies/timeout_ms": "timeout",
     "policies/max_concurrency": "layer_concurrency",
+    "policies/on_conflict": "on_conflict",
     "policies/concurrency_key": "concurrency_key",
 }
 _NUMBER = re.compile(r"/\d+$")
+_FIELD = re.compile(r'`"([a-z_]+)": "([a-z_]+)"`')
 _NAMED = re.compile(r"`([a-z_]+)`")
 
 
@@ -60,8 +62,7 @@ def in_python_terms(problem: Problem, definition: Definition) -> tuple[str, str,
     where, field = _locate(problem.path, definition)
     keyword = _KEYWORDS.get(_NUMBER.sub("", field), field.replace("/", "."))
     message = _NAMED.sub(lambda match: f"`{_KEYWORDS.get(match[1], match[1])}`", problem.message)
-    message = message.replace('`"compensation_policy": "manual"`', '`compensation_policy="manual"`')
-    message = message.replace('`"mode": "dag"`', '`mode="dag"`').replace("in scope ", "in group ")
+    message = _FIELD.sub(r'`\1="\2"`', message).replace("in scope ", "in group ")
     return f"{where}, {keyword}" if keyword else where, problem.code, message
 
 

@@ -174,7 +174,9 @@ def _of_wait(step: Step, pointer: str) -> Iterator[Problem]:
         yield Problem(at, "ambiguous_wait", "a wait needs exactly one of `duration_ms`, `until` and `signal`")
     for field in given:
         if field not in _WAIT_FIELDS:
-            yield Problem(f"{at}/{field}", "not_allowed", f"a wait has no `{field}`")
+            yield Problem(
+                f"{at}/{field}", "not_allowed", f"a wait has no `{field}`: use one of {', '.join(_WAIT_FIELDS)}"
+            )
     duration = given.get("duration_ms", "")
     if not isinstance(duration, str) and not is_within(duration, 1, MAX_DURATION):
         yield Problem(
