@@ -1,5 +1,6 @@
 """Starting, listing and showing executions."""
 
+import asyncio
 import json
 import re
 from collections.abc import Callable, Coroutine
@@ -8,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from tenuto import Engine, Outcome, SagaBuilder, Unknown
+from tenuto import Done, Engine, Outcome, Pending, SagaBuilder, Unknown
 from tenuto.cli.formats import clock
-from tenuto.errors import IndeterminateError, NonRetryableError
+from tenuto.errors import IndeterminateError, NonRetryableError, TransientError
 from tests.service.conftest import until
 from tests.service.documents import flow
 
@@ -139,7 +140,54 @@ def test_show_says_what_a_person_is_asked(
 
 def test_a_guard_that_does_not_know_has_answered(tenuto: Run, work: Work) -> None:
     line = next(line for line in timeline_of(tenuto("show", work(unclear)).out) if "guard of pay" in line)
-    assert line.startswith("<clock> guard of pay answered in <span>: INDETERMINATE")
+    assert line.startswith("<clock> guard of pay unknown (in <span>): INDETERMINATE")
+
+
+async def bought(engine: Engine) -> str:
+    """The shop's answer was lost, and the order is found."""
+
+    async def laptop() -> str:
+        raise TransientError("no answer")
+
+    async def find() -> Outcome[str]:
+        return Done("order 4711")
+
+    saga = SagaBuilder("onboarding").step("laptop", laptop, safety="not_safe_to_retry", reconcile=find)
+    engine.register(saga.build())
+    return (await engine.execute("onboarding")).execution_id
+
+
+def test_show_tells_what_a_look_up_found(tenuto: Run, work: Work) -> None:
+    attempt, found = timeline_of(tenuto("show", work(bought)).out)
+    assert "laptop failed in <span>" in attempt
+    assert "; its outcome is being looked up, from <clock> on" in attempt
+    assert "again" not in attempt
+    assert found == "<clock> reconcile of laptop done, order 4711 (in <span>)"
+
+
+async def unanswered(engine: Engine) -> str:
+    """The shop is slow, and asked again in an hour."""
+
+    async def laptop() -> str:
+        raise IndeterminateError("no answer")
+
+    async def find() -> Outcome[str]:
+        return Pending(retry_after="1h")
+
+    saga = SagaBuilder("onboarding").step("laptop", laptop, safety="not_safe_to_retry", reconcile=find)
+    engine.register(saga.build())
+    handle = await engine.start("onboarding")
+    while ((await handle.status())["blocked"] or {"reason": ""})["reason"] != "reconcile":
+        await asyncio.to_thread(lambda: None)
+    return handle.id
+
+
+def test_show_says_that_an_outcome_is_being_looked_up(tenuto: Run, work: Work) -> None:
+    shown = re.sub(" +", " ", steady(tenuto("show", work(unanswered)).out))
+    assert "Whether 'laptop' took effect is not known; its outcome is being looked up" in shown
+    assert "laptop its outcome is being looked up" in shown
+    assert "tried again" not in shown
+    assert "reconcile of laptop pending (in <span>); asked again at <clock>" in shown
 
 
 def timeline_of(shown: str) -> list[str]:

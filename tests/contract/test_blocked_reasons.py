@@ -373,7 +373,7 @@ async def test_callback(engine: Engine) -> None:
 
 
 @pytest.mark.requirement("I8")
-async def test_worker_lost(make_harness: MakeHarness) -> None:
+async def test_a_lost_attempt_of_an_unsafe_step_is_looked_up(make_harness: MakeHarness) -> None:
     stage = Stage()
     options: Any = {"safety": "not_safe_to_retry", "reconcile": stage.does("probe", Done("found")), "timeout": "1m"}
     t = await make_harness(one_step("s", stage.does("a"), **options).build())
@@ -382,9 +382,29 @@ async def test_worker_lost(make_harness: MakeHarness) -> None:
     await t.advance("1s")
     blocked = (await handle.status())["blocked"]
     assert blocked is not None
-    assert (blocked["reason"], blocked["waiting_for"]) == ("worker_lost", "work")
+    assert (blocked["reason"], blocked["waiting_for"]) == ("reconcile", "work")
     assert blocked["next_check"] is not None
+    (lost,) = await handle.history()
+    assert (lost["error_code"], lost["look_up_at"]) == ("worker_lost", blocked["next_check"])
     assert (await handle.result()).output == "found"
+    _, asked = await handle.history()
+    assert (asked["kind"], asked["answer"], asked["result"]) == ("reconcile", "done", "found")
+
+
+@pytest.mark.requirement("I8")
+async def test_worker_lost(make_harness: MakeHarness) -> None:
+    """The second loss of a step is retried after a delay."""
+    stage = Stage()
+    t = await make_harness(one_step("s", stage.does("a")).build())
+    for _ in range(2):
+        t.crash("work", when="after")
+    handle = await t.start("s")
+    await t.advance("1ms")
+    blocked = (await handle.status())["blocked"]
+    assert blocked is not None
+    assert (blocked["reason"], blocked["waiting_for"]) == ("worker_lost", "work")
+    assert (await handle.history())[-1]["look_up_at"] is None
+    assert (await handle.result()).succeeded
 
 
 @pytest.mark.requirement("I8")

@@ -9,6 +9,7 @@ from tenuto import Engine, FromStep, Retry, SagaBuilder
 from tenuto.errors import (
     CompensationRequiredError,
     IndeterminateError,
+    InvalidInput,
     InvalidTransition,
     NonRetryableError,
     NotFound,
@@ -84,6 +85,44 @@ async def test_without_data_the_result_says_who_approved(engine: Engine) -> None
     ann = engine.scoped(tenant="acme", actor="user:ann", roles=["approver"])
     await ann.get(handle.id).approve("ok", comment="fine")
     assert (await handle.result()).output == {"approved": True, "by": "user:ann", "comment": "fine"}
+
+
+@pytest.mark.requirement("I1")
+@pytest.mark.parametrize("way", ["approve", "reject", "resolve"])
+async def test_who_decides_is_recorded_and_audited(engine: Engine, way: str) -> None:
+    assert [row async for row in engine.audit.rows()] == []
+    engine.register(approved(Stage()))
+    handle = await engine.start("s")
+    blocked = await until_blocked(handle, "approval")
+    if way == "resolve":
+        await engine.resolve(blocked["review_id"], "approved", actor="ann")
+    else:
+        await getattr(handle, way)("ok", actor="ann")
+    result = await handle.result()
+    assert result.output == {"approved": True, "by": "ann", "comment": ""} or way == "reject"
+    action = "review.rejected" if way == "reject" else "review.approved"
+    rows = [row async for row in engine.audit.rows(action=action)]
+    assert [(row["actor"], row["object_id"]) for row in rows] == [("ann", blocked["review_id"])]
+    page = await engine.listing.events(handle.id, limit=100)
+    assert [event["actor"] for event in page.items if event["actor"]] == ["ann"]
+
+
+@pytest.mark.requirement("I1")
+async def test_a_scoped_engine_decides_for_its_own_actor_alone(engine: Engine) -> None:
+    engine.register(approved(Stage()))
+    ann = engine.scoped(tenant="default", actor="ann", roles=["admin"])
+    handle = await ann.start("s")
+    blocked = await until_blocked(handle, "approval")
+    for decide in (
+        lambda: handle.approve("ok", actor="bob"),
+        lambda: handle.reject("ok", actor="bob"),
+        lambda: ann.resolve(blocked["review_id"], "approved", actor="bob"),
+    ):
+        with pytest.raises(InvalidInput) as refused:
+            await decide()
+        assert refused.value.problems[0].code == "other_actor"
+    await handle.approve("ok", actor="ann")
+    assert (await handle.result()).output["by"] == "ann"
 
 
 @pytest.mark.requirement("I1")

@@ -152,7 +152,7 @@ async def test_compensation_required_is_told_from_other_reviews() -> None:
         assert "resolve:compensate" in result.blocked["commands"]
 
 
-async def test_a_lost_worker_is_named_until_its_step_is_looked_for() -> None:
+async def test_a_lost_attempt_of_an_unsafe_step_waits_to_be_looked_up() -> None:
     async def find() -> Any: ...
 
     saga = SagaBuilder("s").step("a", work, safety="not_safe_to_retry", reconcile=find, compensation_policy="manual")
@@ -160,7 +160,7 @@ async def test_a_lost_worker_is_named_until_its_step_is_looked_for() -> None:
         t.crash("a", when="after")
         handle = await t.start("s")
         await t.advance("1s")
-        assert (await blocked(t, handle.id))["reason"] == "worker_lost"
+        assert (await blocked(t, handle.id))["reason"] == "reconcile"
         (lost,) = await handle.history()
         assert lost["error_code"] == "worker_lost"
         assert lost["worker"], "who had it was recorded before it began"

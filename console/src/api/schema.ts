@@ -815,6 +815,262 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/commands": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Create a job from a command
+         * @description Returns 202 once the job is durable. A repeated idempotency key returns the same job with `replayed`.
+         */
+        post: operations["send_command"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List jobs, newest first */
+        get: operations["list_jobs"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/{jobId}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Get a job with its steps, from the ledger
+         * @description The `ETag` is the version of the job. With `If-None-Match`, 304 says that it has not changed.
+         */
+        get: operations["get_job"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/{jobId}/steps": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the attempts of a job's steps, from the ledger */
+        get: operations["list_job_steps"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/{jobId}/callbacks": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /** List the callbacks of a job with their verdicts, oldest first */
+        get: operations["list_job_callbacks"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/jobs/{jobId}:cancel": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Cancel a job: nothing more starts, and its current step ends it */
+        post: operations["cancel_job"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/callbacks/ack": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Acknowledge a directive
+         * @description Send the directive's `callback_token` as `Authorization: Bearer …`.
+         */
+        post: operations["send_ack"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/callbacks/result": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Report the result of a directive
+         * @description A late, repeated or stale result is logged with its verdict and changes nothing.
+         */
+        post: operations["send_result"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/bus/{service}:receive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Receive directives of a service
+         * @description Waits for the first message at most `wait_ms`. Each message is locked until `locked_until`: settle it before.
+         */
+        post: operations["receive_messages"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/bus/messages/{id}:complete": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Complete a message: it is removed */
+        post: operations["complete_message"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/bus/messages/{id}:abandon": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Abandon a message: it is delivered again */
+        post: operations["abandon_message"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/bus/messages/{id}:renew": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Renew the lock of a message */
+        post: operations["renew_message"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/bus/messages/{id}:dead_letter": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /** Set a message aside: it is not delivered again */
+        post: operations["dead_letter_message"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/bus": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * List the topics of the embedded bus with their depth
+         * @description The messages of all tenants are counted, so this needs an admin of the tenant `default`.
+         */
+        get: operations["list_topics"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/me": {
         parameters: {
             query?: never;
@@ -955,6 +1211,21 @@ export interface paths {
 export type webhooks = Record<string, never>;
 export interface components {
     schemas: {
+        /** AbandonBody */
+        AbandonBody: {
+            /**
+             * Lock Token
+             * @example 5f2c9d0e1b3a47c6
+             */
+            lock_token: string;
+            /**
+             * Delay Ms
+             * @description before it is delivered again
+             * @default 0
+             * @example 0
+             */
+            delay_ms: number;
+        };
         /** CancelBody */
         CancelBody: {
             /**
@@ -966,6 +1237,15 @@ export interface components {
              * Reason
              * @default
              * @example the invoice was withdrawn
+             */
+            reason: string;
+        };
+        /** CancelJobBody */
+        CancelJobBody: {
+            /**
+             * Reason
+             * @default
+             * @example uploaded twice
              */
             reason: string;
         };
@@ -1023,6 +1303,20 @@ export interface components {
              */
             mode?: ("drain" | "terminate" | "compensate") | null;
         };
+        /** DeadLetterBody */
+        DeadLetterBody: {
+            /**
+             * Lock Token
+             * @example 5f2c9d0e1b3a47c6
+             */
+            lock_token: string;
+            /**
+             * Reason
+             * @default
+             * @example unreadable
+             */
+            reason: string;
+        };
         /** DecisionBody */
         DecisionBody: {
             /**
@@ -1071,6 +1365,45 @@ export interface components {
              * @example the books are closed
              */
             reason: string;
+        };
+        /** ReceiveBody */
+        ReceiveBody: {
+            /**
+             * Max
+             * @description messages at most
+             * @default 10
+             * @example 10
+             */
+            max: number;
+            /**
+             * Wait Ms
+             * @description how long to wait for the first one
+             * @default 0
+             * @example 0
+             */
+            wait_ms: number;
+            /**
+             * Lock Ms
+             * @description how long the lock lasts, in ms
+             * @default 30000
+             * @example 30000
+             */
+            lock_ms: number;
+        };
+        /** RenewBody */
+        RenewBody: {
+            /**
+             * Lock Token
+             * @example 5f2c9d0e1b3a47c6
+             */
+            lock_token: string;
+            /**
+             * Lock Ms
+             * @description how long the lock lasts, in ms
+             * @default 30000
+             * @example 30000
+             */
+            lock_ms: number;
         };
         /** ReprocessBody */
         ReprocessBody: {
@@ -1214,6 +1547,14 @@ export interface components {
              * @example the invoice was corrected
              */
             reason: string;
+        };
+        /** SettleBody */
+        SettleBody: {
+            /**
+             * Lock Token
+             * @example 5f2c9d0e1b3a47c6
+             */
+            lock_token: string;
         };
         /**
          * SignInBody
@@ -1387,7 +1728,7 @@ export interface components {
             commands: string[];
             next_check: string | null;
             /** @enum {unknown} */
-            reason: "approval" | "callback" | "compensation_required" | "concurrency_key" | "incompatible" | "limit" | "no_worker" | "paused" | "retry" | "review" | "signal" | "slot" | "tenant_limit" | "timer" | "worker_lost";
+            reason: "approval" | "bus" | "callback" | "compensation_required" | "concurrency_key" | "incompatible" | "limit" | "no_worker" | "paused" | "reconcile" | "retry" | "review" | "signal" | "slot" | "tenant_limit" | "timer" | "worker_lost";
             review_id: string | null;
             since: string | null;
             waiting_for: string | null;
@@ -1459,6 +1800,7 @@ export interface components {
         };
         /** AttemptRow */
         AttemptRow: {
+            answer: ("done" | "not_done" | "pending" | "unknown") | null;
             attempt_number: number;
             error_class: string | null;
             error_code: string | null;
@@ -1471,6 +1813,7 @@ export interface components {
             /** @enum {unknown} */
             kind: "compensation" | "forward" | "guard" | "plan" | "reconcile";
             logs_ref: string | null;
+            look_up_at: string | null;
             path: string;
             result: unknown;
             retry_after_at: string | null;
@@ -1653,7 +1996,7 @@ export interface components {
          */
         GraphNode: {
             attempts: number;
-            blocked: ("approval" | "callback" | "compensation_required" | "concurrency_key" | "incompatible" | "limit" | "no_worker" | "paused" | "retry" | "review" | "signal" | "slot" | "tenant_limit" | "timer" | "worker_lost") | null;
+            blocked: ("approval" | "bus" | "callback" | "compensation_required" | "concurrency_key" | "incompatible" | "limit" | "no_worker" | "paused" | "reconcile" | "retry" | "review" | "signal" | "slot" | "tenant_limit" | "timer" | "worker_lost") | null;
             clones: components["schemas"]["GraphClones"] | null;
             compensation_status: string | null;
             ended_at: string | null;
@@ -1838,6 +2181,269 @@ export interface components {
             head: string;
             broken_at: number | null;
             cut?: boolean;
+        };
+        /**
+         * JobSummary
+         * @description A job in a list.
+         */
+        JobSummary: {
+            blocked: components["schemas"]["JobBlocked"] | null;
+            correlation_id: string;
+            created_at: string | null;
+            current_step_id: string | null;
+            doc_id: string | null;
+            ended_at: string | null;
+            error: Record<string, never> | null;
+            input_ref: string;
+            job_id: string;
+            lane: number;
+            mode: string;
+            output_ref: string;
+            protocol_id: string;
+            protocol_version: number;
+            request_type: string;
+            routing_key_used: string;
+            /** @enum {unknown} */
+            status: "CANCELLED" | "CANCELLING" | "FAILED_FINAL" | "IN_PROGRESS" | "QUEUED" | "SUCCEEDED";
+            tenant_id: string;
+            updated_at: string | null;
+        };
+        /** JobBlocked */
+        JobBlocked: {
+            reason: string;
+            waiting_for: string | null;
+        };
+        /**
+         * JobDocument
+         * @description A job with its steps.
+         */
+        JobDocument: {
+            blocked: components["schemas"]["JobBlocked"] | null;
+            correlation_id: string;
+            created_at: string | null;
+            current_step_id: string | null;
+            doc_id: string | null;
+            ended_at: string | null;
+            error: Record<string, never> | null;
+            input_ref: string;
+            job_id: string;
+            lane: number;
+            mode: string;
+            output_ref: string;
+            protocol_id: string;
+            protocol_version: number;
+            request_type: string;
+            routing_key_used: string;
+            /** @enum {unknown} */
+            status: "CANCELLED" | "CANCELLING" | "FAILED_FINAL" | "IN_PROGRESS" | "QUEUED" | "SUCCEEDED";
+            steps: components["schemas"]["JobStepDocument"][];
+            tenant_id: string;
+            updated_at: string | null;
+        };
+        /**
+         * JobStepDocument
+         * @description The current state of a step.
+         */
+        JobStepDocument: {
+            attempt_no: number;
+            error: Record<string, never> | null;
+            job_id: string;
+            lane: number;
+            lease_id: string | null;
+            routing_key_used: string;
+            service: string;
+            /** @enum {unknown} */
+            status: "CANCELLED" | "FAILED_FINAL" | "INITIATED" | "PENDING" | "PROCESSING" | "SUCCEEDED";
+            step_id: string;
+            step_type: string;
+            workspace_ref: string | null;
+        };
+        /**
+         * JobAttemptDocument
+         * @description One attempt of a step.
+         */
+        JobAttemptDocument: {
+            acked_at: string | null;
+            attempt_no: number;
+            created_at: string | null;
+            ended_at: string | null;
+            error: Record<string, never> | null;
+            job_id: string;
+            lane: number;
+            lease_id: string;
+            published_at: string | null;
+            routing_key_used: string;
+            /** @enum {unknown} */
+            status: "FAILED" | "INITIATED" | "PROCESSING" | "SUCCEEDED" | "TIMED_OUT" | "UNPUBLISHED" | "WITHDRAWN";
+            step_id: string;
+            workspace_ref: string | null;
+        };
+        /**
+         * CallbackDocument
+         * @description One callback, and the verdict on it.
+         */
+        CallbackDocument: {
+            actor: string;
+            attempt_no: number;
+            error: Record<string, never> | null;
+            id: string;
+            job_id: string;
+            /** @enum {unknown} */
+            kind: "ack" | "result";
+            lease_id: string;
+            received_at: string;
+            status: string;
+            step_id: string;
+            /** @enum {unknown} */
+            verdict: "applied" | "duplicate" | "rejected" | "stale_attempt" | "stale_lease" | "terminal" | "unknown";
+        };
+        /** Command */
+        Command: {
+            /**
+             * @description the tenant of the credential
+             * @example acme
+             */
+            tenant_id: string;
+            /**
+             * @description selects the protocol
+             * @example document.ingest
+             */
+            request_type: string;
+            /**
+             * @description of this envelope: v1
+             * @example v1
+             */
+            schema_version: string;
+            /**
+             * @description DEFAULT routes by tenant, BURST by tenant and document. Default: DEFAULT
+             * @example BURST
+             */
+            mode?: string;
+            /**
+             * @description the document; required for BURST
+             * @example doc-42
+             */
+            doc_id?: string;
+            /** @example s3://docs/acme/42.pdf */
+            input_ref: string;
+            /** @example s3://docs/acme/out/42 */
+            output_ref: string;
+            /**
+             * @example {
+             *       "ocr": {
+             *         "languages": [
+             *           "en"
+             *         ]
+             *       },
+             *       "embedding": {
+             *         "model": "small"
+             *       },
+             *       "sis": {
+             *         "index": "contracts"
+             *       }
+             *     }
+             */
+            payload: Record<string, never>;
+            /**
+             * @description commands of one request type with the same key are one job
+             * @example ingest-42
+             */
+            idempotency_key?: string;
+            /** @description `completed` is called when the job ends. Hosts are those of TENUTO_CALLBACK_HOSTS. */
+            callback_urls?: {
+                ack?: string;
+                result?: string;
+                completed?: string;
+            };
+            /** @example case-7 */
+            correlation_id?: string;
+            /** @example 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 */
+            traceparent?: string;
+        };
+        /** Ack */
+        Ack: {
+            /** @example 1a1e1c763e38d8d06329bb */
+            jobId: string;
+            /** @example ocr */
+            stepId: string;
+            /** @example acme */
+            tenant_id: string;
+            /** @example 1 */
+            attempt_no: number;
+            /** @example 7d0c0c2f1b6a4c0f9d3e5a7b8c9d0e1f */
+            lease_id: string;
+            /** @example s3://docs/acme/w/1 */
+            workspace_ref?: string | null;
+        };
+        /** Result */
+        Result: {
+            /** @example 1a1e1c763e38d8d06329bb */
+            jobId: string;
+            /** @example ocr */
+            stepId: string;
+            /** @example acme */
+            tenant_id: string;
+            /** @example 1 */
+            attempt_no: number;
+            /** @example 7d0c0c2f1b6a4c0f9d3e5a7b8c9d0e1f */
+            lease_id: string;
+            /**
+             * @example SUCCEEDED
+             * @enum {unknown}
+             */
+            status: "SUCCEEDED" | "FAILED" | "FAILED_FINAL";
+            /**
+             * @description of a step that succeeded; any JSON
+             * @example {
+             *       "pages": 12
+             *     }
+             */
+            result?: unknown;
+            /** @description required with FAILED; optional with FAILED_FINAL */
+            error?: {
+                /** @enum {unknown} */
+                class: "TRANSIENT" | "RETRYABLE" | "NON_RETRYABLE" | "RATE_LIMITED" | "DEPENDENCY_FAILED" | "COMPENSATION_REQUIRED" | "INDETERMINATE";
+                code: string;
+                message?: string;
+            };
+            /** @example s3://docs/acme/w/1 */
+            workspace_ref?: string | null;
+        };
+        CommandAccepted: {
+            jobId: string;
+            status: string;
+            replayed: boolean;
+        };
+        CallbackAnswer: {
+            applied: boolean;
+            /** @description null if the verdict is not known yet */
+            verdict: string | null;
+        };
+        JobAttempts: {
+            items: components["schemas"]["JobAttemptDocument"][];
+        };
+        BusMessages: {
+            messages: {
+                id: string;
+                lock_token: string;
+                /** Format: date-time */
+                locked_until: string;
+                delivery_count: number;
+                topic: string;
+                /** @description what the worker is to do; the guide on commands has its fields */
+                directive: Record<string, never>;
+            }[];
+        };
+        BusTopics: {
+            topics: {
+                topic: string;
+                service: string;
+                waiting: number;
+                locked: number;
+                dead_letters: number;
+                /** Format: date-time */
+                oldest_at: string | null;
+            }[];
         };
     };
     responses: never;
@@ -6490,7 +7096,9 @@ export interface operations {
                      *           "idempotency_key": "9f2c1d64a7b80e35f1c4d2937ae6b05849c3e1f7206d8ab45e9173c0f2d86b1a",
                      *           "result": null,
                      *           "logs_ref": null,
-                     *           "error_trace": null
+                     *           "error_trace": null,
+                     *           "look_up_at": null,
+                     *           "answer": null
                      *         }
                      *       ],
                      *       "next_cursor": null
@@ -12517,6 +13125,3034 @@ export interface operations {
                      *     data: {"execution_id":"1a1e1c763e38d8d06329bb","definition_id":"invoice-approval","definition_version":1,"status":"running","seq":4,"at":"2026-01-15T09:45:01.250Z","started_at":"2026-01-15T09:30:00.000Z","completed_at":null,"error_class":null}
                      */
                     "text/event-stream": string;
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:malformed",
+                     *       "title": "Bad Request",
+                     *       "status": 400,
+                     *       "code": "malformed",
+                     *       "detail": "The body is not JSON."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The API key is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:unauthenticated",
+                     *       "title": "Unauthorized",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "The API key is not valid."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description This needs the permission `executions:write`. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:forbidden",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the permission `executions:write`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no execution '1a1e1c763e38d8d06329bb'. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:not_found",
+                     *       "title": "Not Found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no execution '1a1e1c763e38d8d06329bb'."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The input does not fit what the definition asks for. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:input_invalid",
+                     *       "title": "Unprocessable Entity",
+                     *       "status": 422,
+                     *       "code": "input_invalid",
+                     *       "detail": "The input does not fit what the definition asks for."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:rate_exceeded",
+                     *       "title": "Too Many Requests",
+                     *       "status": 429,
+                     *       "code": "rate_exceeded",
+                     *       "detail": "Too many requests."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PostgreSQL cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:storage_error",
+                     *       "title": "Service Unavailable",
+                     *       "status": 503,
+                     *       "code": "storage_error",
+                     *       "detail": "PostgreSQL cannot be reached."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    send_command: {
+        parameters: {
+            query?: never;
+            header?: {
+                /** @description requests with the same key are one request */
+                "Idempotency-Key"?: string | null;
+            };
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "tenant_id": "acme",
+                 *       "request_type": "document.ingest",
+                 *       "schema_version": "v1",
+                 *       "mode": "BURST",
+                 *       "doc_id": "doc-42",
+                 *       "input_ref": "s3://docs/acme/42.pdf",
+                 *       "output_ref": "s3://docs/acme/out/42",
+                 *       "payload": {
+                 *         "ocr": {
+                 *           "languages": [
+                 *             "en"
+                 *           ]
+                 *         },
+                 *         "embedding": {
+                 *           "model": "small"
+                 *         },
+                 *         "sis": {
+                 *           "index": "contracts"
+                 *         }
+                 *       },
+                 *       "idempotency_key": "ingest-42",
+                 *       "correlation_id": "case-7",
+                 *       "traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+                 *     }
+                 */
+                "application/json": components["schemas"]["Command"];
+            };
+        };
+        responses: {
+            /** @description Accepted; the verdict is not known yet */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "jobId": "1a1e1c763e38d8d06329bb",
+                     *       "status": "QUEUED",
+                     *       "replayed": false
+                     *     }
+                     */
+                    "application/json": components["schemas"]["CommandAccepted"];
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:malformed",
+                     *       "title": "Bad Request",
+                     *       "status": 400,
+                     *       "code": "malformed",
+                     *       "detail": "The body is not JSON."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The API key is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:unauthenticated",
+                     *       "title": "Unauthorized",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "The API key is not valid."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description This needs the permission `executions:write`. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:forbidden",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the permission `executions:write`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request took too long to arrive. */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:request_timeout",
+                     *       "title": "Request Timeout",
+                     *       "status": 408,
+                     *       "code": "request_timeout",
+                     *       "detail": "The request took too long to arrive."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The execution is succeeded: it cannot be paused. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:invalid_transition",
+                     *       "title": "Conflict",
+                     *       "status": 409,
+                     *       "code": "invalid_transition",
+                     *       "detail": "The execution is succeeded: it cannot be paused."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A body has at most 1,048,576 bytes. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:too_large",
+                     *       "title": "Request Entity Too Large",
+                     *       "status": 413,
+                     *       "code": "too_large",
+                     *       "detail": "A body has at most 1,048,576 bytes."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body must be JSON: send `Content-Type: application/json`. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:unsupported_media_type",
+                     *       "title": "Unsupported Media Type",
+                     *       "status": 415,
+                     *       "code": "unsupported_media_type",
+                     *       "detail": "The body must be JSON: send `Content-Type: application/json`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The input does not fit what the definition asks for. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:input_invalid",
+                     *       "title": "Unprocessable Entity",
+                     *       "status": 422,
+                     *       "code": "input_invalid",
+                     *       "detail": "The input does not fit what the definition asks for."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:rate_exceeded",
+                     *       "title": "Too Many Requests",
+                     *       "status": 429,
+                     *       "code": "rate_exceeded",
+                     *       "detail": "Too many requests."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PostgreSQL cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:storage_error",
+                     *       "title": "Service Unavailable",
+                     *       "status": 503,
+                     *       "code": "storage_error",
+                     *       "detail": "PostgreSQL cannot be reached."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_jobs: {
+        parameters: {
+            query?: {
+                status?: ("QUEUED" | "IN_PROGRESS" | "CANCELLING" | "SUCCEEDED" | "FAILED_FINAL" | "CANCELLED") | null;
+                /** @description the id of a protocol */
+                protocol?: string | null;
+                /** @description created at this time or later (RFC 3339) */
+                since?: string | null;
+                /** @description created before this time */
+                before?: string | null;
+                /** @description `next_cursor` of the previous page */
+                cursor?: string | null;
+                /** @description the maximum number of items */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The current state */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "items": [
+                     *         {
+                     *           "job_id": "1a1e1c763e38d8d06329bb",
+                     *           "tenant_id": "acme",
+                     *           "protocol_id": "ingest",
+                     *           "protocol_version": 1,
+                     *           "request_type": "document.ingest",
+                     *           "status": "IN_PROGRESS",
+                     *           "current_step_id": "embedding",
+                     *           "created_at": "2026-01-15T09:30:00.000Z",
+                     *           "updated_at": "2026-01-15T09:45:01.250Z",
+                     *           "ended_at": null,
+                     *           "correlation_id": "case-7",
+                     *           "mode": "BURST",
+                     *           "doc_id": "doc-42",
+                     *           "input_ref": "s3://docs/acme/42.pdf",
+                     *           "output_ref": "s3://docs/acme/out/42",
+                     *           "lane": 8,
+                     *           "routing_key_used": "acmedoc-42",
+                     *           "blocked": {
+                     *             "reason": "callback",
+                     *             "waiting_for": "embedding"
+                     *           },
+                     *           "error": null
+                     *         }
+                     *       ],
+                     *       "next_cursor": null
+                     *     }
+                     */
+                    "application/json": {
+                        items: components["schemas"]["JobSummary"][];
+                        /** @description `cursor` of the next page; null on the last */
+                        next_cursor: string | null;
+                    };
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:malformed",
+                     *       "title": "Bad Request",
+                     *       "status": 400,
+                     *       "code": "malformed",
+                     *       "detail": "The body is not JSON."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The API key is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:unauthenticated",
+                     *       "title": "Unauthorized",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "The API key is not valid."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description This needs the permission `executions:write`. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:forbidden",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the permission `executions:write`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The input does not fit what the definition asks for. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:input_invalid",
+                     *       "title": "Unprocessable Entity",
+                     *       "status": 422,
+                     *       "code": "input_invalid",
+                     *       "detail": "The input does not fit what the definition asks for."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:rate_exceeded",
+                     *       "title": "Too Many Requests",
+                     *       "status": 429,
+                     *       "code": "rate_exceeded",
+                     *       "detail": "Too many requests."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PostgreSQL cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:storage_error",
+                     *       "title": "Service Unavailable",
+                     *       "status": 503,
+                     *       "code": "storage_error",
+                     *       "detail": "PostgreSQL cannot be reached."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    get_job: {
+        parameters: {
+            query?: never;
+            header?: {
+                "If-None-Match"?: string | null;
+            };
+            path: {
+                jobId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The current state */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "job_id": "1a1e1c763e38d8d06329bb",
+                     *       "tenant_id": "acme",
+                     *       "protocol_id": "ingest",
+                     *       "protocol_version": 1,
+                     *       "request_type": "document.ingest",
+                     *       "status": "IN_PROGRESS",
+                     *       "current_step_id": "embedding",
+                     *       "created_at": "2026-01-15T09:30:00.000Z",
+                     *       "updated_at": "2026-01-15T09:45:01.250Z",
+                     *       "ended_at": null,
+                     *       "correlation_id": "case-7",
+                     *       "mode": "BURST",
+                     *       "doc_id": "doc-42",
+                     *       "input_ref": "s3://docs/acme/42.pdf",
+                     *       "output_ref": "s3://docs/acme/out/42",
+                     *       "lane": 8,
+                     *       "routing_key_used": "acmedoc-42",
+                     *       "blocked": {
+                     *         "reason": "callback",
+                     *         "waiting_for": "embedding"
+                     *       },
+                     *       "error": null,
+                     *       "steps": [
+                     *         {
+                     *           "job_id": "1a1e1c763e38d8d06329bb",
+                     *           "step_id": "ocr",
+                     *           "step_type": "OCR",
+                     *           "service": "ocr",
+                     *           "status": "SUCCEEDED",
+                     *           "attempt_no": 1,
+                     *           "lease_id": "7d0c0c2f1b6a4c0f9d3e5a7b8c9d0e1f",
+                     *           "lane": 8,
+                     *           "routing_key_used": "acmedoc-42",
+                     *           "workspace_ref": "s3://docs/acme/w/1",
+                     *           "error": null
+                     *         },
+                     *         {
+                     *           "job_id": "1a1e1c763e38d8d06329bb",
+                     *           "step_id": "embedding",
+                     *           "step_type": "EMBEDDING",
+                     *           "service": "embedding",
+                     *           "status": "INITIATED",
+                     *           "attempt_no": 1,
+                     *           "lease_id": "a93e4f5061728394a5b6c7d8e9f00112",
+                     *           "lane": 8,
+                     *           "routing_key_used": "acmedoc-42",
+                     *           "workspace_ref": "s3://docs/acme/w/1",
+                     *           "error": null
+                     *         },
+                     *         {
+                     *           "job_id": "1a1e1c763e38d8d06329bb",
+                     *           "step_id": "sis",
+                     *           "step_type": "SIS",
+                     *           "service": "sis",
+                     *           "status": "PENDING",
+                     *           "attempt_no": 0,
+                     *           "lease_id": null,
+                     *           "lane": 8,
+                     *           "routing_key_used": "acmedoc-42",
+                     *           "workspace_ref": null,
+                     *           "error": null
+                     *         }
+                     *       ]
+                     *     }
+                     */
+                    "application/json": components["schemas"]["JobDocument"];
+                };
+            };
+            /** @description The job has not changed */
+            304: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:malformed",
+                     *       "title": "Bad Request",
+                     *       "status": 400,
+                     *       "code": "malformed",
+                     *       "detail": "The body is not JSON."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The API key is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:unauthenticated",
+                     *       "title": "Unauthorized",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "The API key is not valid."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description This needs the permission `executions:write`. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:forbidden",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the permission `executions:write`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no execution '1a1e1c763e38d8d06329bb'. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:not_found",
+                     *       "title": "Not Found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no execution '1a1e1c763e38d8d06329bb'."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The input does not fit what the definition asks for. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:input_invalid",
+                     *       "title": "Unprocessable Entity",
+                     *       "status": 422,
+                     *       "code": "input_invalid",
+                     *       "detail": "The input does not fit what the definition asks for."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:rate_exceeded",
+                     *       "title": "Too Many Requests",
+                     *       "status": 429,
+                     *       "code": "rate_exceeded",
+                     *       "detail": "Too many requests."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PostgreSQL cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:storage_error",
+                     *       "title": "Service Unavailable",
+                     *       "status": 503,
+                     *       "code": "storage_error",
+                     *       "detail": "PostgreSQL cannot be reached."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_job_steps: {
+        parameters: {
+            query?: {
+                /** @description only of this step */
+                step_id?: string | null;
+            };
+            header?: never;
+            path: {
+                jobId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The current state */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "items": [
+                     *         {
+                     *           "job_id": "1a1e1c763e38d8d06329bb",
+                     *           "step_id": "ocr",
+                     *           "attempt_no": 1,
+                     *           "lease_id": "7d0c0c2f1b6a4c0f9d3e5a7b8c9d0e1f",
+                     *           "status": "SUCCEEDED",
+                     *           "lane": 8,
+                     *           "routing_key_used": "acmedoc-42",
+                     *           "workspace_ref": "s3://docs/acme/w/1",
+                     *           "created_at": "2026-01-15T09:30:00.000Z",
+                     *           "published_at": "2026-01-15T09:30:00.000Z",
+                     *           "acked_at": "2026-01-15T09:30:00.000Z",
+                     *           "ended_at": "2026-01-15T09:45:01.250Z",
+                     *           "error": null
+                     *         }
+                     *       ]
+                     *     }
+                     */
+                    "application/json": components["schemas"]["JobAttempts"];
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:malformed",
+                     *       "title": "Bad Request",
+                     *       "status": 400,
+                     *       "code": "malformed",
+                     *       "detail": "The body is not JSON."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The API key is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:unauthenticated",
+                     *       "title": "Unauthorized",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "The API key is not valid."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description This needs the permission `executions:write`. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:forbidden",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the permission `executions:write`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no execution '1a1e1c763e38d8d06329bb'. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:not_found",
+                     *       "title": "Not Found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no execution '1a1e1c763e38d8d06329bb'."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The input does not fit what the definition asks for. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:input_invalid",
+                     *       "title": "Unprocessable Entity",
+                     *       "status": 422,
+                     *       "code": "input_invalid",
+                     *       "detail": "The input does not fit what the definition asks for."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:rate_exceeded",
+                     *       "title": "Too Many Requests",
+                     *       "status": 429,
+                     *       "code": "rate_exceeded",
+                     *       "detail": "Too many requests."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PostgreSQL cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:storage_error",
+                     *       "title": "Service Unavailable",
+                     *       "status": 503,
+                     *       "code": "storage_error",
+                     *       "detail": "PostgreSQL cannot be reached."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_job_callbacks: {
+        parameters: {
+            query?: {
+                /** @description `next_cursor` of the previous page */
+                cursor?: string | null;
+                /** @description the maximum number of items */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                jobId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The current state */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "items": [
+                     *         {
+                     *           "id": "1a1e1c8a02b7d8d06329bc",
+                     *           "job_id": "1a1e1c763e38d8d06329bb",
+                     *           "step_id": "ocr",
+                     *           "kind": "result",
+                     *           "attempt_no": 1,
+                     *           "lease_id": "7d0c0c2f1b6a4c0f9d3e5a7b8c9d0e1f",
+                     *           "status": "SUCCEEDED",
+                     *           "error": null,
+                     *           "verdict": "applied",
+                     *           "actor": "service:ocr",
+                     *           "received_at": "2026-01-15T09:45:01.250Z"
+                     *         }
+                     *       ],
+                     *       "next_cursor": null
+                     *     }
+                     */
+                    "application/json": {
+                        items: components["schemas"]["CallbackDocument"][];
+                        /** @description `cursor` of the next page; null on the last */
+                        next_cursor: string | null;
+                    };
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:malformed",
+                     *       "title": "Bad Request",
+                     *       "status": 400,
+                     *       "code": "malformed",
+                     *       "detail": "The body is not JSON."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The API key is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:unauthenticated",
+                     *       "title": "Unauthorized",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "The API key is not valid."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description This needs the permission `executions:write`. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:forbidden",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the permission `executions:write`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no execution '1a1e1c763e38d8d06329bb'. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:not_found",
+                     *       "title": "Not Found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no execution '1a1e1c763e38d8d06329bb'."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The input does not fit what the definition asks for. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:input_invalid",
+                     *       "title": "Unprocessable Entity",
+                     *       "status": 422,
+                     *       "code": "input_invalid",
+                     *       "detail": "The input does not fit what the definition asks for."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:rate_exceeded",
+                     *       "title": "Too Many Requests",
+                     *       "status": 429,
+                     *       "code": "rate_exceeded",
+                     *       "detail": "Too many requests."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PostgreSQL cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:storage_error",
+                     *       "title": "Service Unavailable",
+                     *       "status": 503,
+                     *       "code": "storage_error",
+                     *       "detail": "PostgreSQL cannot be reached."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    cancel_job: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                jobId: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "reason": "uploaded twice"
+                 *     }
+                 */
+                "application/json": components["schemas"]["CancelJobBody"] | null;
+            };
+        };
+        responses: {
+            /** @description Accepted; the verdict is not known yet */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "job_id": "1a1e1c763e38d8d06329bb",
+                     *       "tenant_id": "acme",
+                     *       "protocol_id": "ingest",
+                     *       "protocol_version": 1,
+                     *       "request_type": "document.ingest",
+                     *       "status": "IN_PROGRESS",
+                     *       "current_step_id": "embedding",
+                     *       "created_at": "2026-01-15T09:30:00.000Z",
+                     *       "updated_at": "2026-01-15T09:45:01.250Z",
+                     *       "ended_at": null,
+                     *       "correlation_id": "case-7",
+                     *       "mode": "BURST",
+                     *       "doc_id": "doc-42",
+                     *       "input_ref": "s3://docs/acme/42.pdf",
+                     *       "output_ref": "s3://docs/acme/out/42",
+                     *       "lane": 8,
+                     *       "routing_key_used": "acmedoc-42",
+                     *       "blocked": {
+                     *         "reason": "callback",
+                     *         "waiting_for": "embedding"
+                     *       },
+                     *       "error": null,
+                     *       "steps": [
+                     *         {
+                     *           "job_id": "1a1e1c763e38d8d06329bb",
+                     *           "step_id": "ocr",
+                     *           "step_type": "OCR",
+                     *           "service": "ocr",
+                     *           "status": "SUCCEEDED",
+                     *           "attempt_no": 1,
+                     *           "lease_id": "7d0c0c2f1b6a4c0f9d3e5a7b8c9d0e1f",
+                     *           "lane": 8,
+                     *           "routing_key_used": "acmedoc-42",
+                     *           "workspace_ref": "s3://docs/acme/w/1",
+                     *           "error": null
+                     *         },
+                     *         {
+                     *           "job_id": "1a1e1c763e38d8d06329bb",
+                     *           "step_id": "embedding",
+                     *           "step_type": "EMBEDDING",
+                     *           "service": "embedding",
+                     *           "status": "INITIATED",
+                     *           "attempt_no": 1,
+                     *           "lease_id": "a93e4f5061728394a5b6c7d8e9f00112",
+                     *           "lane": 8,
+                     *           "routing_key_used": "acmedoc-42",
+                     *           "workspace_ref": "s3://docs/acme/w/1",
+                     *           "error": null
+                     *         },
+                     *         {
+                     *           "job_id": "1a1e1c763e38d8d06329bb",
+                     *           "step_id": "sis",
+                     *           "step_type": "SIS",
+                     *           "service": "sis",
+                     *           "status": "PENDING",
+                     *           "attempt_no": 0,
+                     *           "lease_id": null,
+                     *           "lane": 8,
+                     *           "routing_key_used": "acmedoc-42",
+                     *           "workspace_ref": null,
+                     *           "error": null
+                     *         }
+                     *       ]
+                     *     }
+                     */
+                    "application/json": components["schemas"]["JobDocument"];
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:malformed",
+                     *       "title": "Bad Request",
+                     *       "status": 400,
+                     *       "code": "malformed",
+                     *       "detail": "The body is not JSON."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The API key is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:unauthenticated",
+                     *       "title": "Unauthorized",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "The API key is not valid."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description This needs the permission `executions:write`. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:forbidden",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the permission `executions:write`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no execution '1a1e1c763e38d8d06329bb'. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:not_found",
+                     *       "title": "Not Found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no execution '1a1e1c763e38d8d06329bb'."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request took too long to arrive. */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:request_timeout",
+                     *       "title": "Request Timeout",
+                     *       "status": 408,
+                     *       "code": "request_timeout",
+                     *       "detail": "The request took too long to arrive."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The execution is succeeded: it cannot be paused. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:invalid_transition",
+                     *       "title": "Conflict",
+                     *       "status": 409,
+                     *       "code": "invalid_transition",
+                     *       "detail": "The execution is succeeded: it cannot be paused."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A body has at most 1,048,576 bytes. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:too_large",
+                     *       "title": "Request Entity Too Large",
+                     *       "status": 413,
+                     *       "code": "too_large",
+                     *       "detail": "A body has at most 1,048,576 bytes."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body must be JSON: send `Content-Type: application/json`. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:unsupported_media_type",
+                     *       "title": "Unsupported Media Type",
+                     *       "status": 415,
+                     *       "code": "unsupported_media_type",
+                     *       "detail": "The body must be JSON: send `Content-Type: application/json`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The input does not fit what the definition asks for. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:input_invalid",
+                     *       "title": "Unprocessable Entity",
+                     *       "status": 422,
+                     *       "code": "input_invalid",
+                     *       "detail": "The input does not fit what the definition asks for."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:rate_exceeded",
+                     *       "title": "Too Many Requests",
+                     *       "status": 429,
+                     *       "code": "rate_exceeded",
+                     *       "detail": "Too many requests."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PostgreSQL cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:storage_error",
+                     *       "title": "Service Unavailable",
+                     *       "status": 503,
+                     *       "code": "storage_error",
+                     *       "detail": "PostgreSQL cannot be reached."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    send_ack: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "jobId": "1a1e1c763e38d8d06329bb",
+                 *       "stepId": "ocr",
+                 *       "tenant_id": "acme",
+                 *       "attempt_no": 1,
+                 *       "lease_id": "7d0c0c2f1b6a4c0f9d3e5a7b8c9d0e1f",
+                 *       "workspace_ref": "s3://docs/acme/w/1"
+                 *     }
+                 */
+                "application/json": components["schemas"]["Ack"];
+            };
+        };
+        responses: {
+            /** @description The current state */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "applied": true,
+                     *       "verdict": "applied"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["CallbackAnswer"];
+                };
+            };
+            /** @description Accepted; the verdict is not known yet */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "applied": true,
+                     *       "verdict": "applied"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["CallbackAnswer"];
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:malformed",
+                     *       "title": "Bad Request",
+                     *       "status": 400,
+                     *       "code": "malformed",
+                     *       "detail": "The body is not JSON."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The API key is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:unauthenticated",
+                     *       "title": "Unauthorized",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "The API key is not valid."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description This needs the permission `executions:write`. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:forbidden",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the permission `executions:write`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request took too long to arrive. */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:request_timeout",
+                     *       "title": "Request Timeout",
+                     *       "status": 408,
+                     *       "code": "request_timeout",
+                     *       "detail": "The request took too long to arrive."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A body has at most 1,048,576 bytes. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:too_large",
+                     *       "title": "Request Entity Too Large",
+                     *       "status": 413,
+                     *       "code": "too_large",
+                     *       "detail": "A body has at most 1,048,576 bytes."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body must be JSON: send `Content-Type: application/json`. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:unsupported_media_type",
+                     *       "title": "Unsupported Media Type",
+                     *       "status": 415,
+                     *       "code": "unsupported_media_type",
+                     *       "detail": "The body must be JSON: send `Content-Type: application/json`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The input does not fit what the definition asks for. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:input_invalid",
+                     *       "title": "Unprocessable Entity",
+                     *       "status": 422,
+                     *       "code": "input_invalid",
+                     *       "detail": "The input does not fit what the definition asks for."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:rate_exceeded",
+                     *       "title": "Too Many Requests",
+                     *       "status": 429,
+                     *       "code": "rate_exceeded",
+                     *       "detail": "Too many requests."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PostgreSQL cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:storage_error",
+                     *       "title": "Service Unavailable",
+                     *       "status": 503,
+                     *       "code": "storage_error",
+                     *       "detail": "PostgreSQL cannot be reached."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    send_result: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "jobId": "1a1e1c763e38d8d06329bb",
+                 *       "stepId": "ocr",
+                 *       "tenant_id": "acme",
+                 *       "attempt_no": 1,
+                 *       "lease_id": "7d0c0c2f1b6a4c0f9d3e5a7b8c9d0e1f",
+                 *       "status": "SUCCEEDED",
+                 *       "result": {
+                 *         "pages": 12
+                 *       },
+                 *       "workspace_ref": "s3://docs/acme/w/1"
+                 *     }
+                 */
+                "application/json": components["schemas"]["Result"];
+            };
+        };
+        responses: {
+            /** @description The current state */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "applied": true,
+                     *       "verdict": "applied"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["CallbackAnswer"];
+                };
+            };
+            /** @description Accepted; the verdict is not known yet */
+            202: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "applied": true,
+                     *       "verdict": "applied"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["CallbackAnswer"];
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:malformed",
+                     *       "title": "Bad Request",
+                     *       "status": 400,
+                     *       "code": "malformed",
+                     *       "detail": "The body is not JSON."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The API key is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:unauthenticated",
+                     *       "title": "Unauthorized",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "The API key is not valid."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description This needs the permission `executions:write`. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:forbidden",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the permission `executions:write`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request took too long to arrive. */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:request_timeout",
+                     *       "title": "Request Timeout",
+                     *       "status": 408,
+                     *       "code": "request_timeout",
+                     *       "detail": "The request took too long to arrive."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A body has at most 1,048,576 bytes. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:too_large",
+                     *       "title": "Request Entity Too Large",
+                     *       "status": 413,
+                     *       "code": "too_large",
+                     *       "detail": "A body has at most 1,048,576 bytes."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body must be JSON: send `Content-Type: application/json`. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:unsupported_media_type",
+                     *       "title": "Unsupported Media Type",
+                     *       "status": 415,
+                     *       "code": "unsupported_media_type",
+                     *       "detail": "The body must be JSON: send `Content-Type: application/json`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The input does not fit what the definition asks for. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:input_invalid",
+                     *       "title": "Unprocessable Entity",
+                     *       "status": 422,
+                     *       "code": "input_invalid",
+                     *       "detail": "The input does not fit what the definition asks for."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:rate_exceeded",
+                     *       "title": "Too Many Requests",
+                     *       "status": 429,
+                     *       "code": "rate_exceeded",
+                     *       "detail": "Too many requests."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PostgreSQL cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:storage_error",
+                     *       "title": "Service Unavailable",
+                     *       "status": 503,
+                     *       "code": "storage_error",
+                     *       "detail": "PostgreSQL cannot be reached."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    receive_messages: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                service: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                /**
+                 * @example {
+                 *       "max": 10,
+                 *       "wait_ms": 0,
+                 *       "lock_ms": 30000
+                 *     }
+                 */
+                "application/json": components["schemas"]["ReceiveBody"] | null;
+            };
+        };
+        responses: {
+            /** @description The current state */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "messages": [
+                     *         {
+                     *           "id": "1a1e1c763e38d8d06329bb/embedding/1/a93e4f5061728394a5b6c7d8e9f00112",
+                     *           "lock_token": "5f2c9d0e1b3a47c65f2c9d0e1b3a47c6",
+                     *           "locked_until": "2026-01-15T09:45:31.250Z",
+                     *           "delivery_count": 1,
+                     *           "topic": "global-bus-p8",
+                     *           "directive": {
+                     *             "jobId": "1a1e1c763e38d8d06329bb",
+                     *             "stepId": "embedding",
+                     *             "attempt_no": 1,
+                     *             "payload": {
+                     *               "model": "small"
+                     *             }
+                     *           }
+                     *         }
+                     *       ]
+                     *     }
+                     */
+                    "application/json": components["schemas"]["BusMessages"];
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:malformed",
+                     *       "title": "Bad Request",
+                     *       "status": 400,
+                     *       "code": "malformed",
+                     *       "detail": "The body is not JSON."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The API key is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:unauthenticated",
+                     *       "title": "Unauthorized",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "The API key is not valid."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description This needs the permission `executions:write`. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:forbidden",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the permission `executions:write`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no execution '1a1e1c763e38d8d06329bb'. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:not_found",
+                     *       "title": "Not Found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no execution '1a1e1c763e38d8d06329bb'."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request took too long to arrive. */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:request_timeout",
+                     *       "title": "Request Timeout",
+                     *       "status": 408,
+                     *       "code": "request_timeout",
+                     *       "detail": "The request took too long to arrive."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A body has at most 1,048,576 bytes. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:too_large",
+                     *       "title": "Request Entity Too Large",
+                     *       "status": 413,
+                     *       "code": "too_large",
+                     *       "detail": "A body has at most 1,048,576 bytes."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body must be JSON: send `Content-Type: application/json`. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:unsupported_media_type",
+                     *       "title": "Unsupported Media Type",
+                     *       "status": 415,
+                     *       "code": "unsupported_media_type",
+                     *       "detail": "The body must be JSON: send `Content-Type: application/json`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The input does not fit what the definition asks for. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:input_invalid",
+                     *       "title": "Unprocessable Entity",
+                     *       "status": 422,
+                     *       "code": "input_invalid",
+                     *       "detail": "The input does not fit what the definition asks for."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:rate_exceeded",
+                     *       "title": "Too Many Requests",
+                     *       "status": 429,
+                     *       "code": "rate_exceeded",
+                     *       "detail": "Too many requests."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PostgreSQL cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:storage_error",
+                     *       "title": "Service Unavailable",
+                     *       "status": 503,
+                     *       "code": "storage_error",
+                     *       "detail": "PostgreSQL cannot be reached."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    complete_message: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "lock_token": "5f2c9d0e1b3a47c6"
+                 *     }
+                 */
+                "application/json": components["schemas"]["SettleBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:malformed",
+                     *       "title": "Bad Request",
+                     *       "status": 400,
+                     *       "code": "malformed",
+                     *       "detail": "The body is not JSON."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The API key is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:unauthenticated",
+                     *       "title": "Unauthorized",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "The API key is not valid."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description This needs the permission `executions:write`. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:forbidden",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the permission `executions:write`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no execution '1a1e1c763e38d8d06329bb'. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:not_found",
+                     *       "title": "Not Found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no execution '1a1e1c763e38d8d06329bb'."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request took too long to arrive. */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:request_timeout",
+                     *       "title": "Request Timeout",
+                     *       "status": 408,
+                     *       "code": "request_timeout",
+                     *       "detail": "The request took too long to arrive."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The execution is succeeded: it cannot be paused. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:invalid_transition",
+                     *       "title": "Conflict",
+                     *       "status": 409,
+                     *       "code": "invalid_transition",
+                     *       "detail": "The execution is succeeded: it cannot be paused."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A body has at most 1,048,576 bytes. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:too_large",
+                     *       "title": "Request Entity Too Large",
+                     *       "status": 413,
+                     *       "code": "too_large",
+                     *       "detail": "A body has at most 1,048,576 bytes."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body must be JSON: send `Content-Type: application/json`. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:unsupported_media_type",
+                     *       "title": "Unsupported Media Type",
+                     *       "status": 415,
+                     *       "code": "unsupported_media_type",
+                     *       "detail": "The body must be JSON: send `Content-Type: application/json`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The input does not fit what the definition asks for. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:input_invalid",
+                     *       "title": "Unprocessable Entity",
+                     *       "status": 422,
+                     *       "code": "input_invalid",
+                     *       "detail": "The input does not fit what the definition asks for."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:rate_exceeded",
+                     *       "title": "Too Many Requests",
+                     *       "status": 429,
+                     *       "code": "rate_exceeded",
+                     *       "detail": "Too many requests."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PostgreSQL cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:storage_error",
+                     *       "title": "Service Unavailable",
+                     *       "status": 503,
+                     *       "code": "storage_error",
+                     *       "detail": "PostgreSQL cannot be reached."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    abandon_message: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "lock_token": "5f2c9d0e1b3a47c6",
+                 *       "delay_ms": 0
+                 *     }
+                 */
+                "application/json": components["schemas"]["AbandonBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:malformed",
+                     *       "title": "Bad Request",
+                     *       "status": 400,
+                     *       "code": "malformed",
+                     *       "detail": "The body is not JSON."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The API key is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:unauthenticated",
+                     *       "title": "Unauthorized",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "The API key is not valid."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description This needs the permission `executions:write`. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:forbidden",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the permission `executions:write`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no execution '1a1e1c763e38d8d06329bb'. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:not_found",
+                     *       "title": "Not Found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no execution '1a1e1c763e38d8d06329bb'."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request took too long to arrive. */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:request_timeout",
+                     *       "title": "Request Timeout",
+                     *       "status": 408,
+                     *       "code": "request_timeout",
+                     *       "detail": "The request took too long to arrive."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The execution is succeeded: it cannot be paused. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:invalid_transition",
+                     *       "title": "Conflict",
+                     *       "status": 409,
+                     *       "code": "invalid_transition",
+                     *       "detail": "The execution is succeeded: it cannot be paused."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A body has at most 1,048,576 bytes. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:too_large",
+                     *       "title": "Request Entity Too Large",
+                     *       "status": 413,
+                     *       "code": "too_large",
+                     *       "detail": "A body has at most 1,048,576 bytes."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body must be JSON: send `Content-Type: application/json`. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:unsupported_media_type",
+                     *       "title": "Unsupported Media Type",
+                     *       "status": 415,
+                     *       "code": "unsupported_media_type",
+                     *       "detail": "The body must be JSON: send `Content-Type: application/json`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The input does not fit what the definition asks for. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:input_invalid",
+                     *       "title": "Unprocessable Entity",
+                     *       "status": 422,
+                     *       "code": "input_invalid",
+                     *       "detail": "The input does not fit what the definition asks for."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:rate_exceeded",
+                     *       "title": "Too Many Requests",
+                     *       "status": 429,
+                     *       "code": "rate_exceeded",
+                     *       "detail": "Too many requests."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PostgreSQL cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:storage_error",
+                     *       "title": "Service Unavailable",
+                     *       "status": 503,
+                     *       "code": "storage_error",
+                     *       "detail": "PostgreSQL cannot be reached."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    renew_message: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "lock_token": "5f2c9d0e1b3a47c6",
+                 *       "lock_ms": 30000
+                 *     }
+                 */
+                "application/json": components["schemas"]["RenewBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:malformed",
+                     *       "title": "Bad Request",
+                     *       "status": 400,
+                     *       "code": "malformed",
+                     *       "detail": "The body is not JSON."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The API key is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:unauthenticated",
+                     *       "title": "Unauthorized",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "The API key is not valid."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description This needs the permission `executions:write`. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:forbidden",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the permission `executions:write`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no execution '1a1e1c763e38d8d06329bb'. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:not_found",
+                     *       "title": "Not Found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no execution '1a1e1c763e38d8d06329bb'."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request took too long to arrive. */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:request_timeout",
+                     *       "title": "Request Timeout",
+                     *       "status": 408,
+                     *       "code": "request_timeout",
+                     *       "detail": "The request took too long to arrive."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The execution is succeeded: it cannot be paused. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:invalid_transition",
+                     *       "title": "Conflict",
+                     *       "status": 409,
+                     *       "code": "invalid_transition",
+                     *       "detail": "The execution is succeeded: it cannot be paused."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A body has at most 1,048,576 bytes. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:too_large",
+                     *       "title": "Request Entity Too Large",
+                     *       "status": 413,
+                     *       "code": "too_large",
+                     *       "detail": "A body has at most 1,048,576 bytes."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body must be JSON: send `Content-Type: application/json`. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:unsupported_media_type",
+                     *       "title": "Unsupported Media Type",
+                     *       "status": 415,
+                     *       "code": "unsupported_media_type",
+                     *       "detail": "The body must be JSON: send `Content-Type: application/json`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The input does not fit what the definition asks for. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:input_invalid",
+                     *       "title": "Unprocessable Entity",
+                     *       "status": 422,
+                     *       "code": "input_invalid",
+                     *       "detail": "The input does not fit what the definition asks for."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:rate_exceeded",
+                     *       "title": "Too Many Requests",
+                     *       "status": 429,
+                     *       "code": "rate_exceeded",
+                     *       "detail": "Too many requests."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PostgreSQL cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:storage_error",
+                     *       "title": "Service Unavailable",
+                     *       "status": 503,
+                     *       "code": "storage_error",
+                     *       "detail": "PostgreSQL cannot be reached."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    dead_letter_message: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                id: string;
+            };
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "lock_token": "5f2c9d0e1b3a47c6",
+                 *       "reason": "unreadable"
+                 *     }
+                 */
+                "application/json": components["schemas"]["DeadLetterBody"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:malformed",
+                     *       "title": "Bad Request",
+                     *       "status": 400,
+                     *       "code": "malformed",
+                     *       "detail": "The body is not JSON."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The API key is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:unauthenticated",
+                     *       "title": "Unauthorized",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "The API key is not valid."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description This needs the permission `executions:write`. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:forbidden",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the permission `executions:write`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description There is no execution '1a1e1c763e38d8d06329bb'. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:not_found",
+                     *       "title": "Not Found",
+                     *       "status": 404,
+                     *       "code": "not_found",
+                     *       "detail": "There is no execution '1a1e1c763e38d8d06329bb'."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request took too long to arrive. */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:request_timeout",
+                     *       "title": "Request Timeout",
+                     *       "status": 408,
+                     *       "code": "request_timeout",
+                     *       "detail": "The request took too long to arrive."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The execution is succeeded: it cannot be paused. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:invalid_transition",
+                     *       "title": "Conflict",
+                     *       "status": 409,
+                     *       "code": "invalid_transition",
+                     *       "detail": "The execution is succeeded: it cannot be paused."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A body has at most 1,048,576 bytes. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:too_large",
+                     *       "title": "Request Entity Too Large",
+                     *       "status": 413,
+                     *       "code": "too_large",
+                     *       "detail": "A body has at most 1,048,576 bytes."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body must be JSON: send `Content-Type: application/json`. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:unsupported_media_type",
+                     *       "title": "Unsupported Media Type",
+                     *       "status": 415,
+                     *       "code": "unsupported_media_type",
+                     *       "detail": "The body must be JSON: send `Content-Type: application/json`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The input does not fit what the definition asks for. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:input_invalid",
+                     *       "title": "Unprocessable Entity",
+                     *       "status": 422,
+                     *       "code": "input_invalid",
+                     *       "detail": "The input does not fit what the definition asks for."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:rate_exceeded",
+                     *       "title": "Too Many Requests",
+                     *       "status": 429,
+                     *       "code": "rate_exceeded",
+                     *       "detail": "Too many requests."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PostgreSQL cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:storage_error",
+                     *       "title": "Service Unavailable",
+                     *       "status": 503,
+                     *       "code": "storage_error",
+                     *       "detail": "PostgreSQL cannot be reached."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    list_topics: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description The current state */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "topics": [
+                     *         {
+                     *           "topic": "global-bus-p8",
+                     *           "service": "embedding",
+                     *           "waiting": 1,
+                     *           "locked": 0,
+                     *           "dead_letters": 0,
+                     *           "oldest_at": "2026-01-15T09:45:01.250Z"
+                     *         }
+                     *       ]
+                     *     }
+                     */
+                    "application/json": components["schemas"]["BusTopics"];
                 };
             };
             /** @description The body is not JSON. */

@@ -59,6 +59,10 @@ const EXPLANATIONS: Record<Blocked["reason"], Explain> = {
     title: what ? `The code cannot read a stored value: ${what}` : "The history cannot be read or written",
     help: "Start a worker whose code can read it, or cancel the execution.",
   }),
+  reconcile: (step) => ({
+    title: `Whether “${step}” took effect is not known`,
+    help: "Its outcome is being looked up.",
+  }),
   worker_lost: (step) => ({
     title: `The worker that ran “${step}” is gone`,
     help: "Another worker takes over by itself.",

@@ -1,5 +1,6 @@
 """`EngineContext`: the backend, clock and scope that handles and commands share, and the checks of their commands."""
 
+from dataclasses import replace
 from typing import NamedTuple
 
 from msgspec import Raw
@@ -19,7 +20,7 @@ from tenuto.runtime.clock import Environment
 from tenuto.runtime.executor import answered
 from tenuto.settings import FourEyes
 from tenuto.values.codec import encode
-from tenuto.values.names import check_text
+from tenuto.values.names import MAX_ACTOR, check_name, check_text
 from tenuto.views.reading import Reading
 
 from .backend import Backend
@@ -35,6 +36,16 @@ class EngineContext(NamedTuple):
     @property
     def now(self) -> int:
         return self.environment.now_ms()
+
+    def acting_as(self, actor: str | None) -> "EngineContext":
+        """Returns this context in the name of `actor`. A scoped engine already acts for one."""
+        if actor is None or actor == self.scope.actor:
+            return self
+        check_name(actor, "actor", MAX_ACTOR)
+        if self.scope.actor is not None:
+            text = f"this engine acts for {self.scope.actor!r}: leave `actor` out, or use an engine that is not scoped"
+            raise InvalidInput.at("/actor", "other_actor", text)
+        return self._replace(scope=replace(self.scope, actor=actor))
 
     async def tell(self, execution_id: str, fact: f.Fact) -> f.Answer:
         for field in fact.__struct_fields__:

@@ -290,13 +290,20 @@ class Engine(EngineStarts, EngineQueries):
         return Handle(self._context, id)
 
     async def resolve(
-        self, review_id: str, resolution: Resolution, *, reason: str = "", result: object = None, again: bool = False
+        self,
+        review_id: str,
+        resolution: Resolution,
+        *,
+        reason: str = "",
+        result: object = None,
+        again: bool = False,
+        actor: str | None = None,
     ) -> None:
         """Resolves a review. `retry` on a dead letter starts the next run of its execution.
 
-        Every resolution except `approved` and `rejected` needs a reason.
+        Every resolution except `approved` and `rejected` needs a reason. `actor` is as in `Handle.approve`.
         """
-        commands = ReviewCommands(self._context)
+        commands = ReviewCommands(self._context.acting_as(actor))
         await commands.resolve(review_id, resolution, reason=reason, result=result, again=again)
 
     async def cancel_many(

@@ -166,13 +166,17 @@ class Handle(Generic[O_co]):
         fact = f.Retry(at=context.now, actor=self._actor, reason=reason, start=start, again=again, run=run)
         await self._command(fact)
 
-    async def approve(self, step: StepRef, *, comment: str = "", data: object = None) -> None:
-        """Approves a step that waits for a person. `data` becomes the result of an approval step."""
-        await self._decide(step, "approved", comment, data)
+    async def approve(self, step: StepRef, *, comment: str = "", data: object = None, actor: str | None = None) -> None:
+        """Approves a step that waits for a person. `data` becomes the result of an approval step.
 
-    async def reject(self, step: StepRef, *, comment: str = "", data: object = None) -> None:
-        """Rejects a step that waits for a person. The step fails."""
-        await self._decide(step, "rejected", comment, data)
+        `actor` is the person who decides, for the history and the audit log. A scoped engine knows it already, and a
+        service takes it from the credential, so both refuse another one.
+        """
+        await self._decide(step, "approved", comment, data, actor)
+
+    async def reject(self, step: StepRef, *, comment: str = "", data: object = None, actor: str | None = None) -> None:
+        """Rejects a step that waits for a person. The step fails. `actor` is as in `approve`."""
+        await self._decide(step, "rejected", comment, data, actor)
 
     async def signal(self, name: str, payload: object = None, *, id: str | None = None) -> None:
         """Sends a signal to a step that waits for it now or later. Signals with the same `id` count once."""
@@ -245,8 +249,10 @@ class Handle(Generic[O_co]):
         self._context.scope.require(permission)
         await self._context.command(self.id, fact)
 
-    async def _decide(self, step: StepRef, resolution: Resolution, comment: str, data: object) -> None:
-        context = self._context
+    async def _decide(
+        self, step: StepRef, resolution: Resolution, comment: str, data: object, actor: str | None
+    ) -> None:
+        context = self._context.acting_as(actor)
         context.scope.require("approvals:write")
         reading = await context.read_state(self.id)
         result = NULL if data is None else encode(data, where="data")

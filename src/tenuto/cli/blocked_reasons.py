@@ -24,6 +24,7 @@ _SENTENCES = {
     "no_worker": "No running worker has the code{handler}.",
     "incompatible": "The code that is running cannot read what is stored{because}.",
     "worker_lost": "The worker that ran {it} is gone; it is tried again.",
+    "reconcile": "Whether {it} took effect is not known; its outcome is being looked up.",
 }
 
 _NOT_SERVED = "No worker that serves the queue {queue!r} is running."
@@ -33,7 +34,13 @@ _UNDO_FAILED = "The undo of {it} failed, and a person has to say what becomes of
 _UNKNOWN = "Nobody knows whether the effect of {it} was made, and a person has to find out."
 
 # What happens at the next check.
-_NEXT = {"retry": "next attempt", "worker_lost": "next attempt", "timer": "over", "paused": "canceled"}
+_NEXT = {
+    "retry": "next attempt",
+    "worker_lost": "next attempt",
+    "reconcile": "asked",
+    "timer": "over",
+    "paused": "canceled",
+}
 
 _HELP = {
     "approve": "approve {id} {step}",

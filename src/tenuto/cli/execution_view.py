@@ -36,7 +36,7 @@ def show_document(
     printer.text()
     printer.grid([[(name, "dim"), value] for name, value in facts(document)])
     printer.text()
-    printer.grid(step_rows(document["steps"]))
+    printer.grid(step_rows(document["steps"], _looked_up(history)))
     told = decisions(events, {row["path"]: row["step_id"] for row in history})
     if lines := list(timeline(history, told, waits_of(document))):
         printer.text()
@@ -114,13 +114,20 @@ def _value(value: Any) -> str:
     return text if len(text) <= LONGEST_VALUE else f"{text[:LONGEST_VALUE]}… ({plural(len(text), 'character')})"
 
 
-def step_rows(steps: Sequence[Mapping[str, Any]]) -> list[list[Cell]]:
+def _looked_up(history: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The paths of the steps whose last attempt ended with an outcome that is looked up."""
+    last = {row["path"]: row for row in history if row["kind"] == "forward"}
+    return {path for path, row in last.items() if row["look_up_at"]}
+
+
+def step_rows(steps: Sequence[Mapping[str, Any]], looked_up: Collection[str] = ()) -> list[list[Cell]]:
     """A line for each step as it stands."""
     rows: list[list[Cell]] = []
     for step in steps:
         mark = "undone" if step["compensation"] == "done" else _status(step)
         style = STYLES.get(mark, "")
-        rows.append([(f"{SIGNS.get(mark, ' ')} {_indented(step)}", style), (_standing(step), style)])
+        standing = _standing(step, is_looked_up=step["path"] in looked_up)
+        rows.append([(f"{SIGNS.get(mark, ' ')} {_indented(step)}", style), (standing, style)])
     return rows
 
 
@@ -137,7 +144,7 @@ def _indented(step: Mapping[str, Any]) -> str:
     return f"{'  ' * step['path'].count('/')}{step['step_id']}"
 
 
-def _standing(step: Mapping[str, Any]) -> str:
+def _standing(step: Mapping[str, Any], *, is_looked_up: bool) -> str:
     parts = [_status(step).replace("_", " ")]
     if step["attempts"] > 1:
         parts.append(plural(step["attempts"], "attempt"))
@@ -147,7 +154,9 @@ def _standing(step: Mapping[str, Any]) -> str:
         parts.append(f"{clones['succeeded']} of {plural(clones['total'], 'clone')} done{failed}")
     if step["progress"] is not None:
         parts.append(f"progress {json.dumps(step['progress'], ensure_ascii=False)}")
-    if step["retry_at"]:
+    if is_looked_up and step["status"] == "retrying":
+        parts[0] = "its outcome is being looked up"
+    elif step["retry_at"]:
         parts.append(f"again {ago(step['retry_at'])}")
     if step["error"] is not None and step["status"] not in ("running", "succeeded"):
         parts.append(error_text(step["error"]))
@@ -156,7 +165,13 @@ def _standing(step: Mapping[str, Any]) -> str:
     return ", ".join(parts)
 
 
-_KINDS = {"forward": "", "compensation": "undo ", "guard": "guard of ", "reconcile": "look-up of ", "plan": "plan of "}
+_KINDS = {
+    "forward": "",
+    "compensation": "undo ",
+    "guard": "guard of ",
+    "reconcile": "reconcile of ",
+    "plan": "plan of ",
+}
 
 
 def timeline(
@@ -191,12 +206,29 @@ def attempt_end(row: Mapping[str, Any], waits: Collection[str]) -> str:
     if row["status"] == "running" and row["path"] in waits:
         return "waiting"
     status = str(row["status"]).replace("_", " ")
-    if status == "succeeded" and row["kind"] in ("guard", "reconcile"):
-        status = "answered"  # also if its answer was that it does not know
     took = between(row["started_at"], row["finished_at"])
+    if row["answer"]:
+        return _answer(row, took)
     text = f"{'failed' if status == 'retrying' else status}{f' in {took}' if took else ''}"
     if row["error_class"]:
         text += f": {failure(row['error_class'], row['error_code'], row['error_summary'])}"
-    if row["retry_after_at"] and row["status"] == "retrying":
+    if row["look_up_at"]:
+        text += f"; its outcome is being looked up, from {clock(row['look_up_at'])} on"
+    elif row["retry_after_at"] and row["status"] == "retrying":
         text += f"; again at {clock(row['retry_after_at'])}"
+    return text
+
+
+def _answer(row: Mapping[str, Any], took: str) -> str:
+    """What a guard or a reconcile handler found: `done, order 4711`."""
+    text = str(row["answer"]).replace("_", " ")
+    if row["answer"] == "done" and row["result"] is not None:
+        result = row["result"]
+        text += f", {result if isinstance(result, str) else _value(result)}"
+    if took:
+        text += f" (in {took})"
+    if row["error_class"]:
+        text += f": {failure(row['error_class'], row['error_code'], row['error_summary'])}"
+    if row["answer"] == "pending" and row["retry_after_at"]:
+        text += f"; asked again at {clock(row['retry_after_at'])}"
     return text

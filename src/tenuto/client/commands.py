@@ -53,6 +53,8 @@ class RemoteCommands:
     async def tell(self, tenant: str | None, execution_id: str, fact: f.Fact) -> f.Answer:
         """Sends a command. A refusal is an error response, so any other response means that it was applied."""
         check_tenant(tenant)
+        if fact.actor is not None:  # the service would record its caller, and the other name would be lost
+            refuse("Another actor than that of the API key", "leave `actor` out, or use an API key of that actor")
         request = _request_of(execution_id, fact, self._executions.last_known(execution_id))
         answer = await self._transport.send("POST", request.path, body=request.body, repeats=request.repeats)
         answer.document("execution_id")

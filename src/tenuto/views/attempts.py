@@ -83,10 +83,12 @@ class _Rows:
                     event.failure,
                     event.retry_at,
                     trace=event.trace,
+                    look_up_at=self.look_up_at(event),
                 )
             case e.AttemptTimedOut():
                 status: StepStatus = "retrying" if event.verdict in ("retry", "probe") else "timed_out"
-                self.end(_ref(event), status, event.started_at, event.worker, event.failure, event.retry_at)
+                said = (event.worker, event.failure, event.retry_at)
+                self.end(_ref(event), status, event.started_at, *said, look_up_at=self.look_up_at(event))
             case e.ProbeAnswered():
                 self.end(
                     _ref(event),
@@ -97,9 +99,19 @@ class _Rows:
                     event.again_at,
                     event.result,
                     event.trace,
+                    answer=event.answer,
                 )
             case e.DispatchFailed():
-                self.end(_ref(event), _failed(event.verdict), 0, "", event.failure, event.retry_at, trace=event.trace)
+                self.end(
+                    _ref(event),
+                    _failed(event.verdict),
+                    0,
+                    "",
+                    event.failure,
+                    event.retry_at,
+                    trace=event.trace,
+                    look_up_at=self.look_up_at(event),
+                )
             case e.AttemptBegun():
                 self.open[_ref(event)] = self.open[_ref(event)]._replace(started_at=self.at, worker=event.worker)
             case e.AttemptDispatched():
@@ -110,7 +122,8 @@ class _Rows:
                         "TRANSIENT", "worker_lost", "the worker that ran this attempt is gone", loss.path
                     )
                     ref = Ref(loss.path, loss.phase, loss.number)
-                    self.end(ref, _failed(loss.verdict), 0, "", failure, loss.retry_at)
+                    look_up_at = self.look_up_at(loss)
+                    self.end(ref, _failed(loss.verdict), 0, "", failure, loss.retry_at, look_up_at=look_up_at)
             case e.AttemptAbandoned():
                 for ref in event.refs:
                     self.end(ref, "timed_out" if event.why == "expired" else "canceled", 0, "")
@@ -123,6 +136,12 @@ class _Rows:
                 self.generations.update(event.redo)
             case _:
                 self.without_attempt(event)
+
+    def look_up_at(self, end: e.AttemptFailed | e.AttemptTimedOut | e.DispatchFailed | e.Loss) -> int | None:
+        """Returns when the outcome is looked up, if that is what follows. Without a time, at once."""
+        if end.phase != "forward" or end.verdict != "probe":
+            return None
+        return self.at if end.retry_at is None else end.retry_at
 
     def without_attempt(self, event: e.Event) -> None:
         """Adds rows for steps without attempts: decisions, waits, approvals, and steps that never started."""
@@ -189,11 +208,14 @@ class _Rows:
         retry_at: int | None = None,
         result: Raw | None = None,
         trace: str = "",
+        look_up_at: int | None = None,
+        answer: e.ProbeAnswer | None = None,
     ) -> None:
         open = self.open.pop(ref, None)
         if open is None and not started_at:
             return  # never opened, or its row already exists, because one event closed both
-        self.rows.append(self.row(ref, status, open, started_at, self.at, worker, failure, retry_at, result, trace))
+        row = self.row(ref, status, open, started_at, self.at, worker, failure, retry_at, result, trace)
+        self.rows.append({**row, "look_up_at": time_text(look_up_at), "answer": answer})
 
     def row(
         self,
@@ -232,6 +254,8 @@ class _Rows:
             "result": decoded(result),
             "logs_ref": None,
             "error_trace": trace or None,
+            "look_up_at": None,
+            "answer": None,
         }
 
     def name(self, path: str) -> str:

@@ -162,12 +162,17 @@ def _by_callback(state: Execution, activity: Activity) -> Blocked | None:
 
 def _by_delay(state: Execution, activity: Activity) -> Blocked | None:
     kinds: tuple[TimerKind, ...] = ("retry", "probe", "round")
-    due, path = min(((due, path) for (kind, path), due in state.timers.items() if kind in kinds), default=(0, ""))
+    due, kind, path = min(
+        ((due, kind, path) for (kind, path), due in state.timers.items() if kind in kinds), default=(0, "", "")
+    )
     if not due:
         return None
     node = find_step(state, path) or state.nodes.get(path)
-    lost = isinstance(node, StepState) and node.failure is not None and node.failure.code == "worker_lost"
+    step = node if isinstance(node, StepState) else None
+    lost = step is not None and step.failure is not None and step.failure.code == "worker_lost"
     reason: BlockedReason = "worker_lost" if lost else "retry"
+    if kind == "probe" and step is not None and step.node.step.safety == "NOT_SAFE_TO_RETRY":
+        reason = "reconcile"  # whatever happened to the attempt, it is not simply made again
     # No attempt runs, so the execution has been blocked since its last event.
     return _blocked(reason, ["pause", "cancel"], since=state.at, waiting_for=shown_step(state, path), next_check=due)
 

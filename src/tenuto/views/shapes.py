@@ -32,6 +32,7 @@ BlockedReason = Literal[
     "bus",
     "incompatible",
     "worker_lost",
+    "reconcile",
 ]
 AttemptKind = Literal["forward", "compensation", "guard", "reconcile", "plan"]
 KINDS: dict[Phase, AttemptKind] = {
@@ -240,6 +241,9 @@ class AttemptRow(TypedDict):
     result: JSON
     logs_ref: str | None
     error_trace: str | None
+    # Of a failed or lost attempt: when its outcome is looked up, before another attempt. Of a look-up: what it found.
+    look_up_at: str | None
+    answer: e.ProbeAnswer | None
 
 
 class RequestRow(TypedDict):

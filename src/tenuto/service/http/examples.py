@@ -183,6 +183,8 @@ SHAPES: dict[str, Any] = {
         "result": None,
         "logs_ref": None,
         "error_trace": None,
+        "look_up_at": None,
+        "answer": None,
     },
     "EventDocument": {
         "seq": 2,
