@@ -58,8 +58,10 @@ def test_an_unknown_option_that_resembles_none_is_refused_with_all() -> None:
 
 def test_every_option_is_accepted() -> None:
     """The names that are checked are those of the settings."""
-    step(**dict.fromkeys(StepOptions.__annotations__, ()))  # type: ignore[call-overload]
-    saga("s", **dict.fromkeys(SagaOptions.__annotations__))  # type: ignore[typeddict-item]
+    every_step: dict[str, Any] = dict.fromkeys(StepOptions.__annotations__, ())
+    step(**every_step)
+    every_saga: dict[str, Any] = dict.fromkeys(SagaOptions.__annotations__)
+    saga("s", **every_saga)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,8 @@ _TENANT = "the tenant is that of the key, so that one client is one tenant: test
 EXCEPT = {
     "test_lines_of_another_tenant_are_not_shown": _TENANT,
     "test_without_data_the_result_says_who_approved": _TENANT,
+    "test_who_decides_is_recorded_and_audited": _TENANT,
+    "test_a_scoped_engine_decides_for_its_own_actor_alone": _TENANT,
     "test_what_is_another_tenants_is_not_found": _TENANT,
     "test_a_scoped_engine_acts_for_its_tenant_alone": _TENANT,
     "test_keys_are_a_tenants_own": _TENANT,

@@ -99,12 +99,13 @@ async def test_who_decides_is_recorded_and_audited(engine: Engine, way: str) -> 
     else:
         await getattr(handle, way)("ok", actor="ann")
     result = await handle.result()
-    assert result.output == {"approved": True, "by": "ann", "comment": ""} or way == "reject"
+    if way != "reject":
+        assert result.output == {"approved": True, "by": "ann", "comment": ""}
     action = "review.rejected" if way == "reject" else "review.approved"
     rows = [row async for row in engine.audit.rows(action=action)]
     assert [(row["actor"], row["object_id"]) for row in rows] == [("ann", blocked["review_id"])]
     page = await engine.listing.events(handle.id, limit=100)
-    assert [event["actor"] for event in page.items if event["actor"]] == ["ann"]
+    assert {event["actor"] for event in page.items} == {None, "ann"}
 
 
 @pytest.mark.requirement("I1")
@@ -113,13 +114,13 @@ async def test_a_scoped_engine_decides_for_its_own_actor_alone(engine: Engine) -
     ann = engine.scoped(tenant="default", actor="ann", roles=["admin"])
     handle = await ann.start("s")
     blocked = await until_blocked(handle, "approval")
-    for decide in (
-        lambda: handle.approve("ok", actor="bob"),
-        lambda: handle.reject("ok", actor="bob"),
-        lambda: ann.resolve(blocked["review_id"], "approved", actor="bob"),
+    for decision in (
+        handle.approve("ok", actor="bob"),
+        handle.reject("ok", actor="bob"),
+        ann.resolve(blocked["review_id"], "approved", actor="bob"),
     ):
         with pytest.raises(InvalidInput) as refused:
-            await decide()
+            await decision
         assert refused.value.problems[0].code == "other_actor"
     await handle.approve("ok", actor="ann")
     assert (await handle.result()).output["by"] == "ann"

@@ -490,6 +490,26 @@ async def test_what_a_client_does_not_do_it_says(make_place: MakePlace) -> None:
         assert error.value.hint
     with pytest.raises(NotSupported):
         client.inbox("c", "m")
+
+
+async def test_a_client_decides_for_the_holder_of_its_key_alone(make_place: MakePlace) -> None:
+    place = await make_place(SagaBuilder("s").approval("ok"))
+    client = await place.client()
+    handle = await client.start("s")
+    blocked = (await handle.result()).blocked
+    assert blocked is not None
+    review = blocked["review_id"]
+    assert review is not None
+    for refused in (
+        handle.approve("ok", actor="bob"),
+        handle.reject("ok", actor="bob"),
+        client.resolve(review, "approved", actor="bob"),
+    ):
+        with pytest.raises(NotSupported) as error:
+            await refused
+        assert "leave `actor` out" in str(error.value.hint)
+    await handle.approve("ok")
+    assert (await handle.result()).succeeded
     with pytest.raises(NotSupported):
         _ = client.keys
     with pytest.raises(NotSupported):
