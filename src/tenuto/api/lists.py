@@ -21,7 +21,6 @@ from tenuto.views import (
     EventDocument,
     ExecutionSummary,
     ReviewRow,
-    attempt_rows,
     clone_documents,
     event_document,
     last_trace,
@@ -209,8 +208,10 @@ class Lists:
         given = {name: value for name, value in chosen.items() if value is not None}
         paging = Paging("attempts", {"execution": id, **given}, cursor)
         reading = await self._context.read(id)
-        rows = attempt_rows(reading.state, reading.history, reading.activity)
-        return part_of(paging, [row for row in rows if _is_chosen(row, step_id, kind, status)], limit)
+        rows = reading.attempts
+        if given:
+            rows = [row for row in rows if _is_chosen(row, step_id, kind, status)]
+        return part_of(paging, rows, limit)
 
     async def events(
         self, id: str, *, after: int = 0, cursor: str | None = None, limit: int = 100
@@ -220,16 +221,17 @@ class Lists:
         check_filter(limit=limit, after=after)
         paging = Paging("events", {"execution": id, "after": after}, cursor)
         first = max(after, paging.first)
-        reading = await self._context.read(id)
-        found = [event_document(entry) for entry in reading.history[first : first + limit]]
-        return paging.page(found, first + limit if first + limit < reading.length else None)
+        context = self._context
+        found = await context.backend.executions.events(context.scope.tenant, id, first, limit + 1)
+        more = first + limit if len(found) > limit else None
+        return paging.page([event_document(entry) for entry in found[:limit]], more)
 
     async def clones(self, id: str, step: str, *, cursor: str | None = None, limit: int = 100) -> Page[CloneDocument]:
         """Lists the clones of a fan-out in the order of its items."""
         self._context.scope.require("executions:read")
         check_filter(limit=limit)
         paging = Paging("clones", {"execution": id, "step": step}, cursor)
-        reading = await self._context.read(id)
+        reading = await self._context.read_state(id)
         found = clone_documents(reading.state, step, paging.first, limit + 1)
         if found is None:
             raise NotFound(f"Execution {id} has no fan-out {step!r}.")

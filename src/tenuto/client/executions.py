@@ -59,6 +59,10 @@ class RemoteExecutions:
         known.add(entries)
         return known.reading()
 
+    async def events(self, tenant: str | None, execution_id: str, after: int, limit: int) -> list[Entry]:
+        """Only new entries are fetched: the client keeps what it has read."""
+        return list((await self.read(tenant, execution_id)).history[after : after + limit])
+
     async def read_state(self, tenant: str | None, execution_id: str) -> Reading:
         return await self.read(tenant, execution_id)
 

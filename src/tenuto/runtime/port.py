@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 
 from tenuto.authoring.program import Handler, Program
 from tenuto.errors import DefinitionError
+from tenuto.kernel.events import Entry
 from tenuto.kernel.facts import Answer, Fact
 from tenuto.kernel.state import ExecutionStatus
 from tenuto.runtime.publication import Published
@@ -119,6 +120,9 @@ class Executions(Protocol):
 
         If the execution is not finished, the history may lack all entries but the first.
         """
+
+    async def events(self, tenant: str | None, execution_id: str, after: int, limit: int) -> list[Entry]:
+        """The entries after this number, in proportion to `limit`, whatever the length of the history."""
 
     async def wait(self, tenant: str | None, execution_id: str, until: Until, timeout_ms: int | None) -> Reading:
         """Waits until the execution is terminal, or with `settled` also until it waits for a person.

@@ -7,7 +7,7 @@ from tenuto.kernel.events import Entry, ExecutionStarted
 from tenuto.kernel.evolve import fold
 from tenuto.kernel.state import Execution
 
-from . import NOTHING_UNDER_WAY, Activity
+from . import NOTHING_UNDER_WAY, Activity, AttemptRow, attempt_rows
 
 
 class Reading:
@@ -17,7 +17,7 @@ class Reading:
     folded again.
     """
 
-    __slots__ = ("_history", "_state", "activity", "idempotency_key", "length", "program")
+    __slots__ = ("_attempts", "_history", "_state", "activity", "idempotency_key", "length", "program")
 
     def __init__(
         self,
@@ -34,6 +34,7 @@ class Reading:
         self.activity = activity
         self._history = history
         self._state = state
+        self._attempts: list[AttemptRow] | None = None
 
     @property
     def history(self) -> Sequence[Entry]:
@@ -46,6 +47,16 @@ class Reading:
         if self._state.seq != self.length:
             self._state = fold(Execution(self.program.plan), list(self.history))
         return self._state
+
+    @property
+    def attempts(self) -> list[AttemptRow]:
+        """All attempts. Those of a finished execution are computed once."""
+        if self._attempts is not None:
+            return self._attempts
+        rows = attempt_rows(self.state, self.history, self.activity)
+        if self.state.finished is not None:
+            self._attempts = rows
+        return rows
 
     @property
     def started(self) -> ExecutionStarted:

@@ -30,6 +30,7 @@ from tenuto.views.reading import Reading
 from . import snapshots
 from .batched_reads import BatchedReads
 from .definition_cache import DefinitionCache
+from .finished_readings import FinishedReadings
 from .held_executions import HeldExecutions, Moved
 from .queued_attempts import has_queued, with_queued
 from .restoration import Restorer
@@ -71,6 +72,7 @@ class Reader:
         self._progress = held.progress
         self._asked_by: dict[tuple[str | None, bool], BatchedReads[str, Loaded]] = {}
         self._workers = Workers(store.tasks.serving)
+        self._finished = FinishedReadings()
 
     async def row(self, tenant: str | None, execution_id: str) -> ExecutionRow:
         row = await self._store.for_tenant(tenant).executions.find(execution_id)
@@ -119,13 +121,25 @@ class Reader:
                 await self._restorer.read_all(record)
             if not record.uncommitted or await self._held.is_committed(execution_id):
                 return reading
+        known = self._finished.find(execution_id)
+        if known is not None and tenant in (None, known.state.tenant):
+            if await self._is_current(tenant, known):
+                return known
+            self._finished.drop(execution_id)
         found = await self._loaded(tenant, execution_id, short=short)
         if found is None or (tenant is not None and found.row.tenant != tenant) or not found.bodies:
             raise NotFound(f"There is no execution {execution_id!r}.")  # or it is being pruned at this moment
         if found.snapshot is None:
-            return await self._reading(found)
+            reading = await self._reading(found)
+            self._finished.add(reading)
+            return reading
         brief = await self._short_reading(found)
         return await self._read_as_decided(tenant, execution_id) if brief is None else brief
+
+    async def _is_current(self, tenant: str | None, known: Reading) -> bool:
+        """Whether the last entry is still the last one, and the execution was not pruned."""
+        bodies = await self._store.for_tenant(tenant).executions.bodies(known.state.id, known.length, LAST_SEQ)
+        return len(bodies) == 1 and decode_entries(bodies[0])[-1].seq == known.length
 
     async def _loaded(self, tenant: str | None, execution_id: str, *, short: bool) -> Loaded | None:
         asked = self._asked_by.get((tenant, short))
@@ -198,6 +212,12 @@ class Reader:
         else:
             bodies = await seen.executions.bodies(execution_id, after + 1, LAST_SEQ)
         return [entry for body in bodies for entry in decode_entries(body) if entry.seq > after]
+
+    async def events(self, tenant: str | None, execution_id: str, after: int, limit: int) -> list[Entry]:
+        await self.row(tenant, execution_id)
+        last = min(after + limit, LAST_SEQ)
+        bodies = await self._store.for_tenant(tenant).executions.bodies(execution_id, min(after + 1, LAST_SEQ), last)
+        return [entry for body in bodies for entry in decode_entries(body) if after < entry.seq <= last]
 
     async def tails(self, after: Mapping[str, int]) -> dict[str, list[Entry]]:
         """The entries of several executions after these numbers."""

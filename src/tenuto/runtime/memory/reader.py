@@ -54,6 +54,9 @@ class MemoryReader:
     async def entries(self, tenant: str | None, execution_id: str, after: int, *, again: bool = False) -> list[Entry]:
         return self._executions.find(tenant, execution_id).history[after:]
 
+    async def events(self, tenant: str | None, execution_id: str, after: int, limit: int) -> list[Entry]:
+        return self._executions.find(tenant, execution_id).history[after : after + limit]
+
     async def tails(self, after: Mapping[str, int]) -> dict[str, list[Entry]]:
         records = self._executions.records
         return {id: records[id].history[seq:] for id, seq in after.items() if id in records}

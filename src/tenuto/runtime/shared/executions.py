@@ -57,6 +57,8 @@ class ExecutionSource(Protocol):
         self, tenant: str | None, execution_id: str, after: int, *, again: bool = False
     ) -> list[Entry]: ...
 
+    async def events(self, tenant: str | None, execution_id: str, after: int, limit: int) -> list[Entry]: ...
+
     async def wait(self, tenant: str | None, execution_id: str, until: Until, timeout_ms: int | None) -> Reading: ...
 
     async def summaries(self, wanted: Filter, cursor: str | None, limit: int) -> Page[Summary]: ...
@@ -73,6 +75,7 @@ class ExecutionReads:
         self._source = source
         self.read = source.read
         self.read_state = source.read_state
+        self.events = source.events
         self.wait = source.wait
         self.count = source.count
         self.statuses = source.statuses
