@@ -1,5 +1,5 @@
 import { QueryClientProvider, useQueryClient } from "@tanstack/react-query";
-import { RefreshCw, Unplug } from "lucide-react";
+import { RefreshCw, SearchX, Unplug } from "lucide-react";
 import { lazy, type ReactNode, Suspense, useCallback, useEffect, useRef, useState } from "react";
 import { ActionHost } from "./actions/ActionHost";
 import { setCsrfToken, whenSignedOut, write } from "./api/client";
@@ -90,7 +90,7 @@ function SessionOfCookie({ notice }: { notice: string }) {
   if (known === null) {
     const { error } = identity;
     if (error instanceof Problem && error.status === 401) return <SignInPage onSignedIn={signedIn} notice={notice} />;
-    if (error) return <Failure error={error} onRetry={() => void identity.refetch()} />;
+    if (error) return <Failure isPage error={error} onRetry={() => void identity.refetch()} />;
     return <Blank />;
   }
   return (
@@ -146,7 +146,11 @@ function CurrentPage() {
   const may = usePermissions();
   const execution = matchPath("/executions/{id}", path);
   const page = execution ? PAGES[1] : PAGES.find((each) => matchPath(each.path, path));
-  const title = execution ? `Execution ${execution["id"]}` : (page?.title ?? "Not found");
+  const title = execution
+    ? `Execution ${execution["id"]}`
+    : page
+      ? [page.title, page.rest].filter(Boolean).join(" ")
+      : "Not found";
   useEffect(() => {
     document.title = `${title} · Tenuto`;
   }, [title]);
@@ -165,7 +169,7 @@ const PAGE_CONTENTS: Record<string, ReactNode> = {
 
 function UnknownPage() {
   return (
-    <Empty icon={Unplug} title="There is no such page" link={{ to: "/", text: "Go to the overview" }}>
+    <Empty isPage icon={SearchX} title="There is no such page" link={{ to: "/", text: "Go to the overview" }}>
       The link may be wrong, or the page may be part of another version.
     </Empty>
   );
@@ -179,7 +183,7 @@ function Forbidden({ permission }: { permission: string }) {
     code: "not_permitted",
     detail: `This page needs the permission ${permission}. An administrator can give you a role that has it.`,
   };
-  return <Failure error={new Problem(document)} />;
+  return <Failure isPage error={new Problem(document)} />;
 }
 
 /** What concerns every page: a lost connection, and an upgrade of the service. */

@@ -12,14 +12,17 @@ interface EmptyProps {
   command?: string;
   link?: { to: string; text: string };
   action?: ReactNode;
+  /** It stands for the whole page, so its title is that of the page. */
+  isPage?: boolean;
 }
 
 /** A page or card without contents: a title, one sentence, one command to copy, one link. */
-export function Empty({ icon: Icon, title, children, command, link, action }: EmptyProps) {
+export function Empty({ icon: Icon, title, children, command, link, action, isPage = false }: EmptyProps) {
+  const Title = isPage ? "h1" : "h2";
   return (
     <div className="state">
       <Icon size={24} aria-hidden="true" />
-      <h2>{title}</h2>
+      <Title>{title}</Title>
       <p>{children}</p>
       {command && <Command text={command} />}
       {action}
@@ -51,8 +54,14 @@ export function NoMatch({ what, onClear }: { what: string; onClear: () => void }
   );
 }
 
+interface FailureProps {
+  error: Error;
+  onRetry?: () => void;
+  isPage?: boolean;
+}
+
 /** Why something cannot be shown, and what to do about it. */
-export function Failure({ error, onRetry }: { error: Error; onRetry?: () => void }) {
+export function Failure({ error, onRetry, isPage = false }: FailureProps) {
   const { icon, title, text } = explained(error);
   const id = error instanceof Problem ? error.document.request_id : undefined;
   const retry = onRetry && (
@@ -62,7 +71,7 @@ export function Failure({ error, onRetry }: { error: Error; onRetry?: () => void
     </button>
   );
   return (
-    <Empty icon={icon} title={title} action={retry}>
+    <Empty icon={icon} title={title} action={retry} isPage={isPage}>
       {text}
       {id && (
         <span className="request-id">

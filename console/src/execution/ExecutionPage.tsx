@@ -25,7 +25,7 @@ export default function ExecutionPage({ id }: { id: string }) {
   const graph = useGraph(id);
   useWatched(id, execution.isSuccess);
   if (execution.isPending) return <Loading what="the execution" rows={12} />;
-  if (!execution.data) return <Failure error={execution.error} onRetry={() => void execution.refetch()} />;
+  if (!execution.data) return <Failure isPage error={execution.error} onRetry={() => void execution.refetch()} />;
   return (
     <div className="stack">
       <Head execution={execution.data} seq={graph.data?.seq ?? 0} />

@@ -20,7 +20,7 @@ export function Sidebar({ counts, onShortcuts, onSignOut }: Props) {
   // biome-ignore lint/correctness/useExhaustiveDependencies: another page closes the menu
   useEffect(() => setIsOpen(false), [path]);
   return (
-    <div className="sidebar" data-open={isOpen}>
+    <header className="sidebar" data-open={isOpen}>
       <div className="sidebar-head">
         <Link to="/" aria-label="Tenuto: overview">
           <Mark />
@@ -39,21 +39,20 @@ export function Sidebar({ counts, onShortcuts, onSignOut }: Props) {
         <ul>
           {PAGES.filter((page) => may(page.permission)).map((page) => (
             <li key={page.path}>
-              <Link
-                to={page.path}
-                aria-current={isCurrent(page.path, path) ? "page" : undefined}
-                aria-label={linkName(page.title, counts[page.path])}
-              >
+              <Link to={page.path} aria-current={isCurrent(page.path, path) ? "page" : undefined}>
                 <page.icon size={16} aria-hidden="true" />
-                <span>{page.short}</span>
-                {!!counts[page.path] && <span className="count">{countText(counts[page.path] ?? 0)}</span>}
+                <span>
+                  {page.title}
+                  {page.rest && <span className="hidden-text"> {page.rest}</span>}
+                </span>
+                <Count count={counts[page.path] ?? 0} />
               </Link>
             </li>
           ))}
         </ul>
       </nav>
       <Account onShortcuts={onShortcuts} onSignOut={onSignOut} />
-    </div>
+    </header>
   );
 }
 
@@ -61,8 +60,14 @@ function isCurrent(page: string, path: string): boolean {
   return page === "/" ? path === "/" : path === page || path.startsWith(`${page}/`);
 }
 
-function linkName(title: string, count = 0): string {
-  return count ? `${title}, ${countText(count)} open` : title;
+function Count({ count }: { count: number }) {
+  if (count === 0) return null;
+  return (
+    <span className="count">
+      {countText(count)}
+      <span className="hidden-text"> open</span>
+    </span>
+  );
 }
 
 function countText(count: number): string {

@@ -3,8 +3,8 @@ import { Activity, LayoutDashboard, type LucideIcon, MailX, UserRoundCheck } fro
 export interface PageEntry {
   path: string;
   title: string;
-  /** The title in the navigation, where there is little room. */
-  short: string;
+  /** The rest of the title, which is not shown in the navigation, where there is little room. */
+  rest?: string;
   icon: LucideIcon;
   permission: string;
   /** The second key of its shortcut: `g`, then this one. */
@@ -13,19 +13,18 @@ export interface PageEntry {
 
 /** The pages of the navigation, in its order. */
 export const PAGES: readonly PageEntry[] = [
-  { path: "/", title: "Overview", short: "Overview", icon: LayoutDashboard, permission: "executions:read", key: "o" },
+  { path: "/", title: "Overview", icon: LayoutDashboard, permission: "executions:read", key: "o" },
   {
     path: "/executions",
     title: "Executions",
-    short: "Executions",
     icon: Activity,
     permission: "executions:read",
     key: "e",
   },
   {
     path: "/reviews",
-    title: "Approvals and reviews",
-    short: "Approvals",
+    title: "Approvals",
+    rest: "and reviews",
     icon: UserRoundCheck,
     permission: "reviews:read",
     key: "r",
@@ -33,7 +32,6 @@ export const PAGES: readonly PageEntry[] = [
   {
     path: "/dead-letters",
     title: "Dead letters",
-    short: "Dead letters",
     icon: MailX,
     permission: "dlq:read",
     key: "d",

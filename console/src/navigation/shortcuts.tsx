@@ -40,7 +40,7 @@ function isTyping(target: EventTarget | null): boolean {
 export function ShortcutList({ onClose }: { onClose: () => void }) {
   const { shortcuts } = usePreferences();
   const list: [string[], string][] = [
-    ...PAGES.map((page): [string[], string] => [["g", page.key], page.title]),
+    ...PAGES.map((page): [string[], string] => [["g", page.key], [page.title, page.rest].filter(Boolean).join(" ")]),
     [["/"], "Search on the page"],
     [["?"], "This list"],
     [["Esc"], "Close a dialog or a menu"],
