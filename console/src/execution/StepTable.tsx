@@ -10,7 +10,7 @@ export function StepTable({ graph, onSelect }: { graph: GraphDocument; onSelect:
   }
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: a region that scrolls must be reachable by keyboard
-    <section className="table-scroll step-table" aria-label="Steps" tabIndex={0}>
+    <section className="table-scroll step-table" aria-label="Table of steps" tabIndex={0}>
       <table>
         <thead>
           <tr>
