@@ -60,10 +60,15 @@ _NAMED = re.compile(r"`([a-z_]+)`")
 def in_python_terms(problem: Problem, definition: Definition) -> tuple[str, str, str]:
     """Where, code and message: `/steps/2/timeout_ms` is `step 'charge', deadline`."""
     where, field = _locate(problem.path, definition)
-    keyword = _KEYWORDS.get(_NUMBER.sub("", field), field.replace("/", "."))
+    keyword = keyword_of(field)
     message = _NAMED.sub(lambda match: f"`{_KEYWORDS.get(match[1], match[1])}`", problem.message)
     message = _FIELD.sub(r'`\1="\2"`', message).replace("in scope ", "in group ")
     return f"{where}, {keyword}" if keyword else where, problem.code, message
+
+
+def keyword_of(field: str) -> str:
+    """Returns the Python option of a field: `timeout` for `retry_policy/timeout_ms`."""
+    return _KEYWORDS.get(_NUMBER.sub("", field), field.replace("/", "."))
 
 
 def _locate(pointer: str, definition: Definition) -> tuple[str, str]:

@@ -4,9 +4,10 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from tenuto.authoring.plan_changes import describe_changes
 from tenuto.authoring.program import Program
-from tenuto.errors import DefinitionConflict, DefinitionError, NotFound, Problem
-from tenuto.kernel.definition import JSON, Definition, canonical, differences, owner_of, plain_name, to_document
+from tenuto.errors import DefinitionConflict, DefinitionError, NotFound
+from tenuto.kernel.definition import JSON, Definition, canonical, owner_of, plain_name, to_document
 from tenuto.storage.catalog import DefinitionRow, DefinitionStatus
 
 
@@ -79,10 +80,8 @@ def _meant(name: str, names: list[str]) -> str:
 
 def changed_plan(program: Program, known: JSON) -> DefinitionError:
     """`known` is the document that is kept under this version."""
-    text = "it is not what is known under this version: give the definition a new version"
-    places = differences(known, to_document(program.plan.definition))
     return DefinitionError(
         f"Definition {plain_name(program.name)!r}, version {program.version}, was changed.",
-        problems=[Problem(place, "changed_plan", text) for place in places],
+        problems=describe_changes(known, to_document(program.plan.definition), is_saga=program.encode_input.has_code),
         code="definition_changed",
     )
