@@ -128,8 +128,8 @@ async def unclear(engine: Engine) -> str:
     ("job", "told"),
     [
         (stuck_undo, "The undo of 'book' failed, and a person has to say what becomes of it"),
-        (payout, "Nobody knows whether the effect of 'pay' was made, and a person has to find out"),
-        (unclear, "Nobody knows whether the effect of 'pay' was made, and a person has to find out"),
+        (payout, "It is not known whether the effect of 'pay' was made, and a person has to find out"),
+        (unclear, "It is not known whether the effect of 'pay' was made, and a person has to find out"),
     ],
 )
 def test_show_says_what_a_person_is_asked(

@@ -10,9 +10,9 @@ import msgspec
 from msgspec import Raw, Struct
 
 from tenuto.errors import Problem
-from tenuto.values.schema import schema_problem
-from tenuto.values.schema.derivation import derive
-from tenuto.values.schema.derived import DerivedSchema
+from tenuto.values.schema import Schema, schema_problem
+from tenuto.values.schema.derivation import FORMATS, derive
+from tenuto.values.schema.expectation import problem_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,19 @@ class InputReader:
     key: str | None = None
     is_required: bool = False
     is_optional: bool = False
+
+
+class DerivedSchema:
+    """A compiled schema of a type. Accepts values that would take too long to check, because decoding checks them."""
+
+    __slots__ = ("_document", "_schema")
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        self._document = document
+        self._schema = Schema(document, formats=FORMATS, tell=lambda flaw: problem_of(flaw, document))
+
+    def problems_of(self, raw: Raw) -> list[Problem]:
+        return list(dict.fromkeys(self._schema.problems_of(raw, is_made=True)))
 
 
 class InputSchemas(Struct, frozen=True, dict=True, omit_defaults=True):

@@ -29,7 +29,7 @@ from .findings import Finding, finding, show
 from .history import History
 from .invariants import Family, Violated
 from .lifecycle import G6
-from .limits import Use, crowded, miscounted
+from .limits import Use, exceeded, miscounted
 from .records import End, Head, Page
 from .stuck import L8, SLACK_MS
 
@@ -101,7 +101,7 @@ class Checker:
             case DuplicateKey():
                 return [finding(K2, None, f"{record.executions} executions have one key", show(record))]
             case TenantLimitRow():
-                self.told += crowded(record)
+                self.told += exceeded(record)
                 return miscounted(record)
             case _:
                 return self._belongs(record)

@@ -180,7 +180,7 @@ def _relation(model: Model, path: str, other: str) -> Literal["", "depends", "fl
     return ""
 
 
-ENDED_FROM_OUTSIDE = ("heartbeat_timeout", "unstuck")  # runs without a worker, which nobody could compensate
+ENDED_FROM_OUTSIDE = ("heartbeat_timeout", "unstuck")  # failures of runs without a worker to compensate them
 
 
 def _finished(model: Model, event: e.ExecutionFinished) -> None:

@@ -256,7 +256,7 @@ class History:
                 self._find(stuck.V6, f"unread since {item.row.received_at}", show(item.row))
         for task in self._tasks:
             if stuck.is_abandoned(task, before):
-                self._find(stuck.L8, f"the worker that took {task.path} is gone, and nobody has it", show(task))
+                self._find(stuck.L8, f"the worker that took {task.path} is gone, and no other has it", show(task))
         for message in self._messages.values():
             if messages.is_late(message, before):
                 self._find(messages.B2, f"not published since {message.created_at}", show(message))

@@ -94,7 +94,7 @@ def _next_generations(step: ModelStep, *, by_person: bool) -> tuple[int, ...]:
 
 def _finished(model: Model, event: e.ExecutionFinished) -> None:
     require(not model.open_refs, G5, f"finished while {list(model.open_refs)[:3]} were open")
-    require(event.status != "canceled" or model.cancel, G5, "canceled, and nobody asked for it")
+    require(event.status != "canceled" or model.cancel, G5, "canceled without a cancel command")
     require(event.status != "failed" or event.error is not None, G5, "failed without an error")
     if event.status == "succeeded":
         _complete(model, model.scopes[ROOT])

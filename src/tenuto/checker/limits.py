@@ -56,7 +56,7 @@ def miscounted(row: TenantLimitRow) -> list[Finding]:
     return [finding(I3, None, f"{row.in_flight} are noted, {row.counted} counted", show(row))]
 
 
-def crowded(row: TenantLimitRow) -> list[Finding]:
+def exceeded(row: TenantLimitRow) -> list[Finding]:
     if row.in_flight <= row.max_in_flight:
         return []
     return [finding(I6, None, f"{row.in_flight} are in flight, and {row.max_in_flight} may be", show(row))]

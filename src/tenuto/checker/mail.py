@@ -140,7 +140,7 @@ class Traces:
 def _acted_once(item: PostedMail, caused: Caused) -> None:
     id = item.row.id
     require(len(caused.rows) == 1, L6, f"mail {id} was decided more than once, at {caused.rows[:5]}")
-    require(item.actor == caused.actor, L6, f"entry {caused.seq} is not in the name of whoever sent mail {id}")
+    require(item.actor == caused.actor, L6, f"entry {caused.seq} has another actor than mail {id}")
     about = [(item.kind, one) for one in item.about]
     found = [trace for trace in about if trace in caused.traces]
     ref = item.about[0] if item.about else None

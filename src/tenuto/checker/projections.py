@@ -84,12 +84,10 @@ def wakes(row: ExecutionRecord, state: Execution, unread: int, soon: int) -> Non
     """
     if row.owner is not None or row.parked:
         return
-    require(not unread or row.wake_at is not None, V2, f"nobody holds it, {unread} mails are unread, and it is not due")
+    require(not unread or row.wake_at is not None, V2, f"it has no owner and {unread} unread messages, and is not due")
     if state.finished is not None:
         return
-    require(
-        not has_work(state) or row.wake_at is not None, V2, "nobody holds it, it has attempts to run, and it is not due"
-    )
+    require(not has_work(state) or row.wake_at is not None, V2, "it has no owner and attempts to run, and is not due")
     going_on = ("ack", "result", "pause")
     paused = state.pause is not None
     due = min((at for (kind, _), at in state.timers.items() if not paused or kind in going_on), default=None)

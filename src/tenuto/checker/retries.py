@@ -184,7 +184,7 @@ def _lost(step: ModelStep, loss: e.Loss) -> None:
     ref = Ref(loss.path, loss.phase, loss.number)
     require(not step.returned, R9, f"{ref} was lost, and had been handed back")
     outside = step.node.outside if loss.phase == "forward" else step.node.queue is not None
-    require(step.epoch > 0 or outside, R9, f"{ref} was lost, and nobody had it")
+    require(step.epoch > 0 or outside, R9, f"{ref} was lost without an owner")
     if loss.phase != "forward":
         return
     require(not step.never_begins, R9, f"{ref} was lost, and never began")

@@ -97,7 +97,7 @@ def at_rest(state: Execution) -> None:
 
 def _timers_are_awaited(state: Execution) -> None:
     for (kind, path), due in state.timers.items():
-        require(_is_awaited(state, kind, path), V1, f"nobody waits for the timer {kind} of {path!r} at {due}")
+        require(_is_awaited(state, kind, path), V1, f"nothing waits for the timer {kind} of {path!r} at {due}")
 
 
 def _is_awaited(state: Execution, kind: TimerKind, path: str) -> bool:

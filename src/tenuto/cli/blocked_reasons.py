@@ -31,7 +31,7 @@ _NOT_SERVED = "No worker that serves the queue {queue!r} is running."
 _NOT_THERE = "No worker that serves the queue {queue!r} has the code of {handler!r}."
 _BUSY = "All slots of the workers that serve the queue {queue!r} are taken; it runs when one is free."
 _UNDO_FAILED = "The undo of {it} failed, and a person has to say what becomes of it."
-_UNKNOWN = "Nobody knows whether the effect of {it} was made, and a person has to find out."
+_UNKNOWN = "It is not known whether the effect of {it} was made, and a person has to find out."
 
 # What happens at the next check.
 _NEXT = {
@@ -116,7 +116,7 @@ def commands(connection: Connection, execution_id: str, blocked: Mapping[str, An
             word = name.removeprefix("resolve:")
             lines.append(f"reviews resolve {blocked['review_id']} {word} --reason TEXT")
         elif name in _HELP:
-            # Of one that is paused it is not the step that is told; there it is needed only where several wait.
+            # A paused execution is resumed as a whole; other commands name the step.
             step = "" if blocked["reason"] == "paused" else quote(blocked["waiting_for"] or "STEP")
             form = _SURE_END if name == "cancel" and blocked["reason"] in _NOTES else _HELP[name]
             lines.append(form.format(id=execution_id, step=step).rstrip())

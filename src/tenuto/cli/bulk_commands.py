@@ -73,7 +73,7 @@ def wanted(
 
 
 def check(id: str | None, chosen: dict[str, Any], how: dict[str, Any], more: tuple[str, ...] = ()) -> None:
-    """`how` is what can only be said of many: one execution is told at once, so nobody may think that it is not."""
+    """Checks that either an id or filters are given. `how`: options that only apply to several executions."""
     if id is None and not chosen:
         options = ", ".join((*more, "--definition", "--older-than", "--since", "--correlation-id"))
         raise typer.BadParameter(f"name one, or select with {options} or --target-id", param_hint="ID")
@@ -84,7 +84,7 @@ def check(id: str | None, chosen: dict[str, Any], how: dict[str, Any], more: tup
 
 
 def check_reason(*, dry_run: bool) -> str:
-    """Of what is asked of many, whoever reads the audit later is told why; where nothing is done, nobody is."""
+    """Returns the reason of a dry run. A command for several executions needs one, for the audit log."""
     if not dry_run:
         raise typer.BadParameter("required to cancel several executions", param_hint="--reason")
     return "dry run"
@@ -114,7 +114,7 @@ async def act(
 
 
 def _confirmed(word: str, found: "BulkResult", limit: int) -> int:
-    """How many somebody said yes to: what comes meanwhile is not among them."""
+    """Asks for confirmation, and returns how many executions were confirmed. Later matches are not among them."""
     count = min(len(found.chosen) + found.remaining, limit)
     if not count:
         return 0

@@ -73,11 +73,11 @@ class Connection:
     async def engine(
         self, *, creates: bool = False, reads: bool = False, all_tenants: bool = False
     ) -> AsyncIterator["Engine"]:
-        """An engine for a person's commands: it runs no steps.
+        """Opens an engine for a command. It runs no steps.
 
-        `reads`: it changes nothing, and so needs no right to write.
-        `creates`: it sets something up, and may make a database for that, or bring an older one up to date.
-        `all_tenants`: on a database, as whoever runs it, for whom there is no tenant.
+        `reads`: the command changes nothing, so it needs no write permission.
+        `creates`: the command may create the database or migrate it.
+        `all_tenants`: on a database, the engine is not scoped to a tenant.
         """
         from tenuto.api.engine import Engine
 
@@ -96,7 +96,7 @@ class Connection:
             yield engine if all_tenants else scoped
 
     def database(self, url: str | None = None, *, creates: bool = False) -> str:
-        """For commands that only work on a database: which one. Whoever set a server is told that it is not asked."""
+        """The URL for a command that needs a database. Prints a note if a server is set, which is not used."""
         from tenuto.values.redaction import redact_url
 
         settings = self.settings()

@@ -45,7 +45,7 @@ def _told(kind: str, data: Mapping[str, Any]) -> str:
             return f"retry{start}{', again' if data['again'] else ''}"
         case "signal":
             return f"signal {data['name']}"
-        case "waited" if data["signal"]:  # of one that had come before, its coming is told
+        case "waited" if data["signal"]:  # a signal that had come before has its own line
             return f"signal {data['signal']}"
     return ""
 

@@ -96,7 +96,7 @@ def plural(number: int, noun: str) -> str:
 
 
 def pending_requests(row: Mapping[str, Any]) -> list[str]:
-    """What somebody has asked for to be done about a review or a dead letter, and a second person has yet to."""
+    """The pending requests about a review or a dead letter, which need a second person."""
     return [f"requested by {each['actor']}, {ago(each['at'])}: {each['reason']}" for each in row["requests"]]
 
 

@@ -81,7 +81,7 @@ class Printer:
         *,
         as_json: bool,
     ) -> None:
-        """A list as a document or as a table. That there is nothing is told to people only."""
+        """Prints a list as a document or as a table. Only the table says that the list is empty."""
         if as_json:
             self.json(found)
         elif found:

@@ -208,7 +208,7 @@ def _listener(settings: "Settings", *, any_port: bool = False) -> "socket.socket
 
 
 async def _answer_probes(engine: "Engine", settings: "Settings", stop: "asyncio.Event") -> None:
-    """Until it is told to stop. A worker that nobody asks listens nowhere."""
+    """Serves probes until the worker stops, if a port is set."""
     from tenuto.service.probes import create_app
     from tenuto.service.server import address_of, bind, serve
 

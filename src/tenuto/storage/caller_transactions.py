@@ -1,7 +1,8 @@
-"""Starting an execution in a caller's transaction: its row, its first events and all that follows from them.
+"""Writes in a caller's transaction: the start of an execution, and the ids of received messages.
 
-Such an execution has no owner and is due at once: after the caller's commit, the first worker claims it. Until then it
-is invisible, and if the caller rolls back, it never existed.
+A start writes the row, the first events and everything that follows from them. Such an execution has no owner and is
+due at once: after the caller's commit, the first worker claims it. Until then it is invisible, and if the caller rolls
+back, it never existed.
 
 Locks are taken in the order in which commits take them (concurrency key, tenant's limit, idempotency key), so that the
 two cannot wait for one another. They are held until the caller's transaction ends, as all locks are.
@@ -11,10 +12,10 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from tenuto.errors import NotSupported
+from tenuto.errors import NotSupported, StorageError
 from tenuto.views.projections import AuditRow, OutboxRow, ReviewRow, TaskRow
 
-from .caller_connections import Caller, savepoint
+from .caller_connections import Caller, is_missing_table, savepoint
 from .port import Append, Batch, DefinitionRow, NewExecution, Refusal
 from .postgres.admissions import COUNT_CHANGES, LOCK_LIMITS
 from .shared.admissions import admission, line_of, lock_name
@@ -28,6 +29,7 @@ _MESSAGE = insert("outbox", OutboxRow.__struct_fields__)
 _AUDIT = insert("audit", AuditRow.__struct_fields__)
 _MAIL = insert("mailbox", ("id", "execution", "body", "received_at"))
 _ADMISSION = insert("admissions", ("tenant", "definition", "key", "execution"))
+_RECEIVED = insert("inbox", ("consumer", "id", "at"), ignore=True)
 _DEFINITION = insert("definitions", DefinitionRow.__struct_fields__, ignore=True)
 
 
@@ -135,3 +137,20 @@ async def _queue_up(caller: Caller, start: NewExecution) -> None:
     if first == start.id:
         await caller.change(_MAIL, *admission(start.id, 1, line[2], start.created_at))
         await caller.change("UPDATE executions SET wake_at = $2 WHERE id = $1", start.id, start.created_at)
+
+
+async def note_once(caller: Caller, consumer: str, id: str, now: int) -> bool:
+    """Whether this consumer receives this id for the first time. Concurrent calls with the same id wait for each other.
+
+    If the first transaction is rolled back, the second one is the first.
+    """
+    try:
+        return await caller.change(_RECEIVED, consumer, id, now) == 1
+    except Exception as error:
+        if is_missing_table(error):
+            raise StorageError(
+                "The connection's database has no tenuto schema.",
+                code="other_database",
+                hint="connect to the database that the engine's URL names; with PostgreSQL, check the search_path too",
+            ) from error
+        raise

@@ -115,9 +115,9 @@ HTTP_REFUSED = Metric(
 # -- State of the database, the same for all processes -----------------------------------------------------------------
 
 DATABASE_UP = Metric("tenuto_database_up", "gauge", "1 if the database answered when these figures were made.")
-DLQ = Metric("tenuto_dlq_items", "gauge", "Dead letters that nobody has dealt with.")
+DLQ = Metric("tenuto_dlq_items", "gauge", "Open dead letters.")
 REVIEWS_OPEN = Metric("tenuto_reviews_open", "gauge", "Questions that wait for people, dead letters apart.", ("kind",))
-DUE = Metric("tenuto_executions_due", "gauge", "Executions that are due, and that nobody has taken up.")
+DUE = Metric("tenuto_executions_due", "gauge", "Executions that are due and have no owner.")
 DUE_AGE = Metric("tenuto_executions_due_oldest_seconds", "gauge", "How long the one that waits longest has been due.")
 OWNED = Metric("tenuto_executions_owned", "gauge", "Executions that workers hold.")
 MAIL = Metric("tenuto_mailbox_unread", "gauge", "Messages to executions that were not read yet.")

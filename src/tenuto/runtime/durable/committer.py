@@ -1,15 +1,15 @@
-"""Group commit: one batch under way, the next one gathering. There is no timer on this path.
+"""Group commit: one batch is in flight while the next one gathers. There is no timer on this path.
 
-While a commit runs, whatever is decided meanwhile gathers; so batches grow with load by themselves, and a lone
-execution waits for nothing. What was decided takes effect, and callers are answered, when its batch is acknowledged.
+Decisions that are made during a commit gather for the next one. So batches grow with the load, and a lone execution
+waits for nothing. A decision takes effect, and its caller is answered, when its batch is acknowledged.
 
-Under load that takes longer than the commit itself. So while many are still to be told, a next batch that is large
-enough goes to the disk. It is begun when all of the one before is known to be there.
+Under load, that takes longer than the commit itself. So while many writes are still to be settled, a next batch that is
+large enough is committed. Its commit begins when the one before is acknowledged.
 
-A commit that fails leaves one question: was it applied? The worker reads the batch back, and never assumes; nor does it
-when it sends the rest again, because the first one may have been under way still when it looked. A batch that the
-database refuses for its data is halved until the culprit is alone; that execution is parked. One that waits for
-another transaction is set apart for a while (`blocked_writes.py`), and the others are committed.
+If a commit fails, it is unknown whether it was applied. The worker reads the batch back and never assumes, also when it
+sends the rest again, because the first commit may still have been running. A batch that the database refuses because of
+its data is halved until the culprit is alone; that execution is parked. A write that waits for another transaction is
+held back (`blocked_writes.py`), and the others are committed.
 """
 
 import asyncio

@@ -118,7 +118,7 @@ class Record:
         self.owned = True  # this process has the right to go on with it
         self.is_active = True  # it counts for its concurrency key
         self.uncommitted = 0  # decisions whose record is not kept yet
-        self.errands = 0  # facts that are about to be told
+        self.errands = 0  # facts that are about to be delivered
         self.jobs: dict[Ref, Job] = {}
         self.tickets: dict[Ref, Ticket] = {}  # granted, and waiting for a slot or a limit
         self.beginning: dict[Ref, Ticket] = {}  # of those: have their slot, and wait until that they begin is on record

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 from tenuto.storage.caller_connections import caller_of
-from tenuto.storage.inbox import note_once
+from tenuto.storage.caller_transactions import note_once
 from tenuto.storage.operations import BacklogRow, SessionRow
 from tenuto.storage.outbox import OutboxStore
 from tenuto.storage.port import Store

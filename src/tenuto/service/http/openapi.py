@@ -250,7 +250,7 @@ def _complete(app: FastAPI, own: Mapping[str, Any], examples: Mapping[str, Any])
 
 
 def _definition(summary: dict[str, Any]) -> dict[str, Any]:
-    """What is told of a definition, with the document that it was drafted with."""
+    """The schema of a definition: its summary, and the fields of its document."""
     steps = {"type": "array", "items": {"type": "object"}, "description": "with all other fields of the document"}
     return {
         **summary,
