@@ -52,6 +52,7 @@ async def dev(
     """Run the API and a worker in one process, for development."""
     from tenuto.api.stop_signals import stopping
     from tenuto.handlers.settings import LOOPBACK
+    from tenuto.service.server import address_of
 
     given: dict[str, object] = {"app": app, "host": host or "127.0.0.1", "port": port}
     settings = connection(context).settings(**given)
@@ -60,8 +61,11 @@ async def dev(
         own["egress_allow"] = LOOPBACK
     settings = connection(context).settings(**given, **own)
     check_database(settings.url)
+    settings = with_own_gateway(settings)
     made_engine = make_engine(settings)  # before it listens: errors in the settings come first
     listener = _listener(settings, any_port="port" not in settings.sources)
+    if made_engine.directives is not None and "public_url" not in settings.sources:
+        made_engine.directives.public_url = address_of(listener)
     async with made_engine as engine:
         names = await store_definitions(engine)
         made = await engine.keys.create(tenant=connection(context).tenant, roles=["admin"], name="tenuto dev", days=1)
@@ -149,6 +153,20 @@ def make_engine(settings: "Settings", *, worker: bool = True) -> "Engine":
     return engine
 
 
+def with_own_gateway(settings: "Settings") -> "Settings":
+    """The command gateway of a development server needs no settings but its protocols."""
+    import secrets
+    from dataclasses import replace
+
+    if not settings.protocols:
+        return settings
+    return replace(
+        settings,
+        public_url=settings.public_url or "http://127.0.0.1",  # until it listens
+        callback_keys=settings.callback_keys or (f"dev:{secrets.token_urlsafe(32)}",),
+    )
+
+
 def bus_settings(settings: "Settings") -> "BusSettings | None":
     """How this process takes part in the command gateway; None if it does not."""
     from tenuto.errors import Problem, SettingsError
@@ -225,7 +243,9 @@ async def _serve(engine: "Engine", settings: "Settings", listener: "socket.socke
     from tenuto.values.durations import milliseconds
 
     grace = milliseconds(settings.shutdown_grace) / 1_000
-    await answer(engine.asgi(settings), listener, stop, grace_seconds=grace, settings=settings)
+    app = engine.asgi(settings)
+    await app.state.service.gateway.open()  # before it answers: protocols that are not valid end the process
+    await answer(app, listener, stop, grace_seconds=grace, settings=settings)
 
 
 def _announce_dev(

@@ -105,7 +105,7 @@ class DirectivePublisher:
         self.bus = bus
         self._gate = gate
         self._now = now_ms
-        self._public_url = public_url.rstrip("/")
+        self.public_url = public_url.rstrip("/")  # where platform workers reach the service
         self._tokens = tokens
         self._reconnecting: asyncio.Task[None] | None = None
         self.published: dict[int, int] = {}  # directives by lane
@@ -164,7 +164,7 @@ class DirectivePublisher:
         )
 
     def _callback_urls(self, given: dict[str, str]) -> dict[str, str]:
-        own = f"{self._public_url}/v1/callbacks"
+        own = f"{self.public_url}/v1/callbacks"
         return {kind: given.get(kind) or f"{own}/{kind}" for kind in ("ack", "result")}
 
     def _wait_for_bus(self, error: BusUnreachable) -> None:

@@ -109,7 +109,9 @@ def create_app(engine: Engine, settings: Settings | None = None, *, console: Pat
     app.router.routes.extend(executions.routes())
     app.router.routes.extend(commands.routes())
     app.router.routes.extend(sign_in.router.routes)
-    app.router.routes.extend(probes.router(engine, dependencies=[Depends(unless_closed)]).routes)
+    app.router.routes.extend(
+        probes.router(engine, lambda: gateway.protocols.problem, dependencies=[Depends(unless_closed)]).routes
+    )
     _add_own_routes(app)
     if settings.console and (console / "index.html").is_file():
         app.router.default = ConsolePages(console, address, app.router.default)

@@ -5,6 +5,7 @@ does not tell where a database is.
 """
 
 import logging
+from collections.abc import Callable
 from typing import Any
 
 from fastapi import APIRouter, Depends, FastAPI
@@ -26,7 +27,8 @@ from .http.responses import json_response
 logger = logging.getLogger("tenuto.service")
 
 
-def router(engine: Engine, **options: Any) -> APIRouter:
+def router(engine: Engine, notice: Callable[[], str | None] = lambda: None, **options: Any) -> APIRouter:
+    """`notice`: a problem that does not keep this process from its work, and is told all the same."""
     routes = APIRouter(tags=["service"], route_class=ExactRoute, **options)
 
     @routes.get("/healthz", operation_id="healthz", summary="Check liveness: restart the process if it fails")
@@ -37,7 +39,7 @@ def router(engine: Engine, **options: Any) -> APIRouter:
         "/readyz", operation_id="readyz", summary="Check readiness: the database responds and the lease is valid"
     )
     async def readyz() -> Response:
-        return _told("ready", await engine.ready())
+        return _told("ready", await engine.ready(), notice())
 
     @routes.get(
         "/metrics",
@@ -67,9 +69,9 @@ def create_app(engine: Engine, settings: Settings) -> FastAPI:
     return app
 
 
-def _told(word: str, health: Health) -> Response:
+def _told(word: str, health: Health, notice: str | None = None) -> Response:
     if health.ok:
-        return json_response({"status": word})
+        return json_response({"status": word} if notice is None else {"status": word, "problem": notice})
     wrong = {check.name: check.detail for check in health.checks if not check.ok}
     logger.warning("A probe was answered with no.", extra={"action": f"not_{word}", "checks": wrong})
     return json_response({"status": f"not {word}", "checks": sorted(wrong)}, 503)

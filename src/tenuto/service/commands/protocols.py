@@ -178,8 +178,8 @@ class _Compiler:
     def _step(
         self, at: str, given: dict[str, Any], protocol_id: str, before: Sequence[str]
     ) -> tuple[CompiledStep, dict[str, Any]] | None:
-        settings = self._settings(at, given)
         count = len(self.problems)
+        settings = self._settings(at, given)
         payload = given.get("payload", WHOLE_PAYLOAD)
         self._check_payload(at, payload)
         schema = settings.get("payload_schema")
