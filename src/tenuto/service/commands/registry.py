@@ -57,7 +57,7 @@ class ProtocolRegistry:
             logger.warning("The protocols cannot be read: %s", error, extra={"action": "protocols_unreadable"})
         except TenutoError as error:
             self.rejected += 1
-            self.problem = error.message
+            self.problem = error.message.split("\n", 1)[0]
             extra = {"action": "protocols_rejected", "problems": [str(each) for each in getattr(error, "problems", ())]}
             logger.error(
                 "The protocols were rejected; the last valid ones stay in force: %s", error.message, extra=extra
