@@ -8,7 +8,6 @@ It deduplicates transport by the message's id and effects by the directive's ide
 
 import argparse
 import json
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -44,6 +43,7 @@ def handle(service: str, directive: dict[str, object], done: dict[str, object], 
         post(urls["ack"], {**bound, "workspace_ref": f"{directive['output_ref']}/{service}"}, token)
     if fault == "no-result":
         return
+    result: dict[str, object]
     if fault == "failed":
         result = {"status": "FAILED", "error": {"class": "TRANSIENT", "code": "gpu_busy"}}
     else:
@@ -87,4 +87,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()
