@@ -11,6 +11,7 @@ from tenuto.service.commands.gateway import Gateway
 from tenuto.service.commands.protocol_source import FileSource, SourceUnavailable
 from tenuto.service.commands.protocols import compile_configuration
 from tenuto.values.lanes import lane_of
+from tests.examples.pages import ROOT, write_files
 
 from .conftest import INGEST, MakeSite, Site
 
@@ -101,6 +102,15 @@ async def test_a_changed_version_is_rejected_with_the_difference_and_the_last_va
     assert (gateway.protocols.rejected, len(gateway.protocols.configuration.protocols)) == (2, 1)
     for job in (await (await site.client()).get("/v1/jobs")).json()["items"]:
         await (await site.client()).post(f"/v1/jobs/{job['job_id']}:cancel")
+
+
+@pytest.mark.parametrize("place", ["guide", "example"])
+def test_the_configurations_that_are_shown_compile(place: str, tmp_path: Path) -> None:
+    file = ROOT / "examples" / "commands" / "protocols.json"
+    if place == "guide":
+        write_files(ROOT / "docs" / "guides" / "commands.md", tmp_path)
+        file = tmp_path / "protocols.json"
+    assert [each.protocol_id for each in compile_configuration(json.loads(file.read_text())).protocols] == ["ingest"]
 
 
 async def test_the_files_of_a_folder_are_one_configuration(tmp_path: Path) -> None:
