@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 from http.client import HTTPConnection
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -63,11 +64,35 @@ def test_a_process_does_not_tell_the_password_of_its_database(role: str, postgre
         scheme, rest = url.split("://")
         user, at = rest.split("@") if "@" in rest else ("postgres", rest)
         secret = f"{scheme}://{user.partition(':')[0]}:canary@{at}"
-        port = () if role == "worker" else ("--port", "0")
+        port = ("--app", APP) if role == "worker" else ("--port", "0")
         ready = {"dev": "In another terminal", "serve": "serving on", "worker": "worker on"}[role]
         with running(role, *port, ready=ready, TENUTO_URL=secret) as process:
             assert "canary" not in process.seen
             assert "[secret]@" in process.seen
+
+
+def applied(url: str, folder: Path, name: str, handler: str) -> None:
+    step = {"step_id": "say", "type": "notify", "handler": handler, "idempotency_strategy": "SAFE_TO_RETRY"}
+    file = folder / f"{name}.json"
+    file.write_text(json.dumps({"name": name, "steps": [{**step, "with": {"message": "hello"}}]}))
+    assert tenuto(url, "apply", str(file)).returncode == 0
+
+
+def test_a_worker_without_an_app_refuses_to_start_if_nothing_can_run(url: str, tmp_path: Path) -> None:
+    empty = tenuto(url, "worker")
+    assert (empty.returncode, "No definition is stored. [nothing_to_run]" in empty.stderr) == (1, True)
+    applied(url, tmp_path, "own", "my_function")
+    refused = tenuto(url, "worker")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "Only code can run what is stored: own 1. [nothing_to_run]\nWhat to do: name the module" in refused.stderr
+
+
+def test_a_worker_without_an_app_runs_what_consists_of_built_in_handlers(url: str, tmp_path: Path) -> None:
+    applied(url, tmp_path, "plain", "log")
+    applied(url, tmp_path, "own", "my_function")
+    with running("worker", ready="worker on", TENUTO_URL=url) as worker:
+        assert worker.seen.endswith("queue default: plain 1; no code here for own 1\n")
+        assert tenuto(url, "run", "plain", "--wait").returncode == 0
 
 
 def test_a_worker_that_cannot_load_its_app_says_so(url: str) -> None:

@@ -241,7 +241,7 @@ async def show(
         show_traces(printer, found[1])
     elif printer.is_terminal and any(row["error_trace"] for row in found[1]):
         printer.text()
-        printer.text(f"{where.command_line(f'show {id} --trace')} shows where handlers raised", "dim")
+        printer.text("--trace shows where handlers raised", "dim")
 
 
 async def history(context: typer.Context, id: Id, as_json: AsJson = False) -> None:

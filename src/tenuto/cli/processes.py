@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import socket
 
     from tenuto.api.engine import Engine
+    from tenuto.errors import TenutoError
     from tenuto.handlers.directives import BusSettings
     from tenuto.settings import Settings
 
@@ -67,12 +68,12 @@ async def dev(
     if made_engine.directives is not None and "public_url" not in settings.sources:
         made_engine.directives.public_url = address_of(listener)
     async with made_engine as engine:
-        names = await store_definitions(engine)
+        runs, lacks = await runnable(engine)
         made = await engine.keys.create(tenant=connection(context).tenant, roles=["admin"], name="tenuto dev", days=1)
         person = engine.scoped(tenant=connection(context).tenant, actor=actor(), roles=["admin"])
         sign_in = await person.sessions.link_token() if has_console(settings) else None
         with stopping() as stop:
-            address = _announce_dev(settings, names, listener, made.token, sign_in)
+            address = _announce_dev(settings, _told(runs, lacks), listener, made.token, sign_in)
             try:
                 await _serve(engine, settings, listener, stop)
             finally:
@@ -103,10 +104,12 @@ async def worker(context: typer.Context, app: App = None, queue: Queues = None) 
     settings = connection(context).settings(app=app, queues=tuple(queue) if queue else None)
     check_shared(settings.url)
     async with make_engine(settings) as engine:
-        names = await store_definitions(engine)
+        runs, lacks = await runnable(engine)
+        if not settings.app and not runs:
+            raise nothing_to_run(lacks)
         queues = f"queue{'s' * (len(settings.queues) > 1)} {', '.join(settings.queues)}"
         with stopping() as stop:
-            Printer().text(f"worker on {redact_url(settings.url)}, {queues}: {_told(names)}")
+            Printer().text(f"worker on {redact_url(settings.url)}, {queues}: {_told(runs, lacks)}")
             await _answer_probes(engine, settings, stop)
             Printer().text("stopping: waiting for running steps")
 
@@ -205,11 +208,38 @@ def check_messages(settings: "Settings") -> None:
         raise SettingsError(problems=problems, hint=MEND) from None
 
 
-async def store_definitions(engine: "Engine") -> list[str]:
-    """Publishes the registered sagas, and returns the names of all definitions. A changed plan ends the command."""
+async def store_definitions(engine: "Engine") -> None:
+    """Publishes the registered sagas. A changed plan ends the command."""
     for refusal in await engine.catalog.refused():
         raise refusal
-    return [f"{each['name']} {each['version']}" async for each in engine.definitions()]
+
+
+async def runnable(engine: "Engine") -> tuple[list[str], list[str]]:
+    """Publishes the registered sagas. Returns the definitions that this process has all handlers of, and the others."""
+    from tenuto.errors import NotFound
+
+    await store_definitions(engine)
+    runs: list[str] = []
+    lacks: list[str] = []
+    async for each in engine.definitions():
+        try:
+            found = await engine.catalog.validate(each["name"], each["version"])
+        except NotFound:  # a tenant's own
+            found = await engine.catalog.check(each["definition"])
+        (lacks if found["missing_handlers"] else runs).append(f"{each['name']} {each['version']}")
+    return runs, lacks
+
+
+def nothing_to_run(lacks: list[str]) -> "TenutoError":
+    from tenuto.errors import NotSupported
+
+    stored = f" Only code can run what is stored: {', '.join(lacks)}." if lacks else " No definition is stored."
+    return NotSupported(
+        f"This worker has nothing to run: no app is given.{stored}",
+        code="nothing_to_run",
+        hint="name the module of your sagas with --app or TENUTO_APP; without one, a worker runs the definitions that "
+        "consist of built-in handlers alone: store one with `tenuto apply FILE.json` first",
+    )
 
 
 def _listener(settings: "Settings", *, any_port: bool = False) -> "socket.socket":
@@ -248,9 +278,7 @@ async def _serve(engine: "Engine", settings: "Settings", listener: "socket.socke
     await answer(app, listener, stop, grace_seconds=grace, settings=settings)
 
 
-def _announce_dev(
-    settings: "Settings", names: list[str], listener: "socket.socket", token: str, sign_in: str | None
-) -> str:
+def _announce_dev(settings: "Settings", sagas: str, listener: "socket.socket", token: str, sign_in: str | None) -> str:
     from tenuto.service.server import address_of
 
     address = address_of(listener)
@@ -266,7 +294,7 @@ def _announce_dev(
         [
             [("open", "dim"), (link, "cyan")],
             [("data", "dim"), redact_url(settings.url)],
-            [("sagas", "dim"), _told(names)],
+            [("sagas", "dim"), sagas],
         ]
     )
     printer.text("In another terminal:")
@@ -274,8 +302,9 @@ def _announce_dev(
     return address
 
 
-def _told(names: list[str]) -> str:
-    return ", ".join(names) or "none; load yours with --app MODULE"
+def _told(runs: list[str], lacks: list[str]) -> str:
+    told = ", ".join(runs) or "none; load yours with --app MODULE"
+    return f"{told}; no code here for {', '.join(lacks)}" if lacks else told
 
 
 def add_to(app: typer.Typer) -> None:
