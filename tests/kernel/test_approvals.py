@@ -130,7 +130,7 @@ def test_a_decision_that_nothing_waits_for_is_refused_with_the_reason(decided: A
     run = given(step("a"), approval("ok"), step("b", after=("a", "ok")), mode="dag")
     run.start()
     answer = run.tell(f.Decide(at=run.now, resolution="approved", **decided))
-    assert answer == f.Refused("not_waiting", told, "waiting for a decision: 'ok' (approval)")
+    assert answer == f.Refused("not_waiting", told, "decide on what waits: 'ok' (approval)")
 
 
 def test_a_decision_is_refused_with_what_waits_instead() -> None:

@@ -3,7 +3,8 @@
 from tenuto.kernel.address import step_id
 from tenuto.kernel.evolve import find_step
 from tenuto.kernel.facts import Decide, Refused
-from tenuto.kernel.state import Execution, Review
+from tenuto.kernel.naming import shown_step
+from tenuto.kernel.state import Execution, FanState, Review
 
 _SHOWN = 10
 
@@ -27,7 +28,7 @@ def not_waiting(state: Execution, name: str, path: str | None) -> Refused:
     """Returns the refusal for a step that has no open review. `path` is its path, if the execution has reached it."""
     known = step_id(name) in {node.id for node in state.plan.root.walk()}
     node = None if path is None else state.nodes.get(path) or find_step(state, path)
-    if node is None and not known:
+    if node is None and (not known or ("#" in name and _is_expanded(state, step_id(name)))):
         text = f"the execution has no step {name!r}"
     elif node is None or node.status == "pending":
         text = f"step {name!r} does not wait for a decision: it has not started"
@@ -36,10 +37,14 @@ def not_waiting(state: Execution, name: str, path: str | None) -> Refused:
     return Refused("not_waiting", text, _what_waits(state))
 
 
+def _is_expanded(state: Execution, id: str) -> bool:
+    return any(isinstance(node, FanState) and step_id(path) == id for path, node in state.nodes.items())
+
+
 def _what_waits(state: Execution) -> str:
     reviews = list(state.reviews.values())
     if not reviews:
         return "nothing in this execution waits for a decision"
-    shown = [f"{step_id(review.path)!r} ({review.kind})" if review.path else review.kind for review in reviews[:_SHOWN]]
+    shown = [f"{shown_step(state, review.path)!r} ({review.kind})" if review.path else review.kind for review in reviews[:_SHOWN]]
     more = [f"and {len(reviews) - _SHOWN} more"] if len(reviews) > _SHOWN else []
-    return f"waiting for a decision: {', '.join([*shown, *more])}"
+    return f"decide on what waits: {', '.join([*shown, *more])}"
