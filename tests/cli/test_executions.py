@@ -371,7 +371,7 @@ def test_run_prints_the_id_and_the_same_key_is_the_same_one(tenuto: Run, work: W
     refused = tenuto("run", "book-trip", "--input", '"Bonn"', "--key", "k-2")
     assert refused.code == 4
     assert "[idempotency_conflict]" in refused.err
-    assert "What to do: use a new --key" in refused.err
+    assert "What to do: use a new key for a new request" in refused.err
 
 
 def test_run_takes_what_start_takes(tenuto: Run, work: Work, tmp_path: Path) -> None:
