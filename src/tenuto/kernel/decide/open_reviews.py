@@ -45,6 +45,9 @@ def _what_waits(state: Execution) -> str:
     reviews = list(state.reviews.values())
     if not reviews:
         return "nothing in this execution waits for a decision"
-    shown = [f"{shown_step(state, review.path)!r} ({review.kind})" if review.path else review.kind for review in reviews[:_SHOWN]]
+    shown = [
+        f"{shown_step(state, review.path)!r} ({review.kind})" if review.path else review.kind
+        for review in reviews[:_SHOWN]
+    ]
     more = [f"and {len(reviews) - _SHOWN} more"] if len(reviews) > _SHOWN else []
     return f"decide on what waits: {', '.join([*shown, *more])}"
