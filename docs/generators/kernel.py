@@ -13,6 +13,7 @@ from msgspec.structs import FieldInfo
 from tenuto.kernel import events
 from tenuto.kernel.definition import ERROR_CLASSES, ErrorClass, RetryPolicy, Safety, Step
 from tenuto.kernel.retry import EXCEPTIONS, MATRIX, MAX_DISPATCHES, MAX_LOSSES, MAX_TRIES, Judgement, judge
+from tenuto.kernel.run_states import FINAL, TRANSITIONS
 from tenuto.kernel.state import CLOSED, TERMINAL
 from tenuto.kernel.transitions import (
     COMPENSATION_TRANSITIONS,
@@ -70,7 +71,20 @@ next round, and in a new run.
 
 A fan-out runs its step once for each item. Each clone has the statuses of a step; the fan-out has these.
 
-{diagram(FAN_OUT_TRANSITIONS, "pending", ("succeeded", "failed", "skipped", "canceled"))}"""
+{diagram(FAN_OUT_TRANSITIONS, "pending", ("succeeded", "failed", "skipped", "canceled"))}
+## Runs
+
+The state of a run is derived from its execution and the first claim of each attempt. `failed` is final once the run's
+attempts are spent.
+
+{run_diagram()}"""
+
+
+def run_diagram() -> str:
+    lines = ["```mermaid", "stateDiagram-v2", "  [*] --> created"]
+    lines += [f"  {change.old} --> {change.new}: {change.trigger}" for change in TRANSITIONS]
+    lines += [f"  {end} --> [*]" for end in FINAL]
+    return "\n".join([*lines, "```", ""])
 
 
 def diagram(transitions: Mapping[S, tuple[S, ...]], start: S, ends: tuple[S, ...]) -> str:

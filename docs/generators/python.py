@@ -6,6 +6,8 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 import tenuto
+from tenuto import runs
+from tenuto.authoring.agents import AgentOptions, AgentSettings, RunOptions, RunSettings
 from tenuto.authoring.settings import SagaOptions, SagaSettings, StepOptions, StepSettings
 from tenuto.runtime.start_request import StartOptions
 from tenuto.testing import Harness
@@ -31,6 +33,7 @@ CHAPTERS = {
 }
 
 GIVEN = {  # never made by hand: the engine gives them
+    *("Account", "AgentResults", "LedgerEntry", "PlanContext", "RunContext", "RunHandle", "RunStatus"),
     *("SagaContext", "Handle", "Batch", "Progress", "SagaResult", "StepResult", "SagaReport", "EventContext"),
 }
 
@@ -67,6 +70,35 @@ STEP_OPTIONS = {
     "classify": "Which error class an exception type means.",
     "idempotency_key": "A template, `mail-${input.to}`. Skipped if a completed step of this run had the same.",
     "set_variable": "The result becomes this variable of the execution.",
+    "estimate": "In a run: at most so many credits, set aside before an attempt starts.",
+    "reusable": "In a run: its result is kept when its task or agent is repeated.",
+}
+
+AGENT_OPTIONS = {
+    "mode": "`sequential`, `parallel` or `dag`: how its tasks follow one another.",
+    "max_concurrent_tasks": "How many tasks run at once.",
+    "timeout": "Limits the whole agent.",
+    "failure_mode": "What a failed task means: `fail_fast`, `continue` or `retry`.",
+    "max_rounds": "In failure mode `retry`: how often the agent runs in all.",
+    "fail_if_empty": "An agent whose tasks were all skipped fails.",
+}
+
+RUN_OPTIONS = {
+    "version": "Of the definition. Another definition under the same version is refused.",
+    "planner": "The `@planner` that splits the input into subtasks. Without one, each class has one agent.",
+    "max_agents": "The most agents of a plan, and how many work at once.",
+    "failure_mode": "What a failed agent means: `fail_fast`, `continue` or `retry`.",
+    "fail_if_empty": "A run whose agents were all skipped fails.",
+    "max_attempts": "How many attempts the run has in all.",
+    "max_replans": "How often the planner is asked again after failures. May be 0.",
+    "retry_budget": "How many rounds of tasks and agents an attempt may repeat in all.",
+    "escalation": "When the run pauses and asks a person.",
+    "pending_timeout": "Limits the time until a worker claims the run.",
+    "timeout": "Limits the time from the first claim, without pauses.",
+    "pause_limit": "Limits a pause. After it, the run is cancelled.",
+    "resume_timeout": "Limits the time until a worker claims a resumed run.",
+    "retry_timeout": "Limits the time until a retry is queued.",
+    "heartbeat_timeout": "How long a run may be without a sign of a worker.",
 }
 
 SAGA_OPTIONS = {
@@ -108,10 +140,25 @@ def page() -> str:
     for chapter, names in CHAPTERS.items():
         parts.append(f"## {chapter}\n")
         parts.extend(_entry(name) for name in names)
+    parts.append("## Runs\n")
+    parts.append("From `tenuto.runs`. The guide is [Runs](../guides/runs.md).\n")
+    parts.extend(_entry_of_runs(name) for name in runs.__all__)
     parts.append("## Testing\n")
     parts.append("From `tenuto.testing`.\n")
     parts.append(_class("Harness", Harness))
     return re.sub(r"\n{3,}", "\n\n", "\n".join(parts))
+
+
+def _entry_of_runs(name: str) -> str:
+    value = getattr(runs, name)
+    if isinstance(value, type):
+        return _class(name, value)
+    text = _heading(name, signature(value), first_line(value))
+    if name == "agent":
+        text += _options("AgentOptions", AgentOptions, AGENT_OPTIONS, AgentSettings)
+    if name == "run":
+        text += _options("RunOptions", RunOptions, RUN_OPTIONS, RunSettings)
+    return text
 
 
 def _entry(name: str) -> str:

@@ -43,6 +43,10 @@ _MEANINGS: dict[Permission, str] = {
     "sessions:write": "list and revoke the sign-in sessions of the tenant",
     "limits:write": "set limits",
     "effects:again": "repeat an effect (`again`), retry a step that is not safe to retry",
+    "runs:read": "read runs, their agents, tasks, steps and usage",
+    "runs:write": "create, start, pause, resume, cancel, retry, unstick and delete runs",
+    "credits:read": "read the account and the ledger",
+    "credits:write": "top up, adjust and reverse credits",
 }
 
 

@@ -378,6 +378,43 @@ class ConcurrencyConflict(TenutoError):
     exit_code = 4
 
 
+class InsufficientCredits(TenutoError):
+    """The organisation has fewer credits available than the command needs.
+
+    Nothing was written. `needed` and `available` are amounts as decimal text.
+
+    Top up the account, or wait until runs in progress have ended.
+    """
+
+    code = "insufficient_credits"
+    http_status = 402
+    exit_code = 6
+
+    def __init__(
+        self,
+        message: str = "",
+        *,
+        code: str | None = None,
+        hint: str | None = None,
+        needed: str = "0",
+        available: str = "0",
+    ) -> None:
+        super().__init__(message, code=code, hint=hint)
+        self.needed = needed
+        self.available = available
+
+
+class AttemptsSpent(TenutoError):
+    """The run has had all of its attempts.
+
+    Nothing was changed. Create a new run.
+    """
+
+    code = "attempts_spent"
+    http_status = 409
+    exit_code = 6
+
+
 class TenantLimit(TenutoError):
     """The tenant has reached its limit of executions in flight.
 

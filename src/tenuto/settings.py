@@ -24,7 +24,7 @@ PREFIX = "TENUTO_"
 FILE = "tenuto.toml"
 DEFAULT_URL = "sqlite:///tenuto.db"
 
-FourEyes = Literal["approvals", "again", "unsafe_retry"]
+FourEyes = Literal["approvals", "again", "unsafe_retry", "credits"]
 WORDS: Mapping[str, tuple[str, ...]] = {
     "log_format": ("auto", "json", "text"),
     "log_level": ("DEBUG", "INFO", "WARNING", "ERROR"),

@@ -1,7 +1,7 @@
 """A `Call` with what a test puts into it."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -10,7 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from tenuto.authoring.context import HeartbeatReply, SagaContext
-from tenuto.authoring.program import Handler, Program
+from tenuto.authoring.program import AgentOutput, Handler, Planning, Program
 from tenuto.kernel.events import Failure
 
 
@@ -67,6 +67,12 @@ class FakeCall:
 
     def result_of(self, step: str) -> Raw | list[Raw | None] | None:
         return self.results.get(step)
+
+    def agent_outputs(self) -> Sequence[AgentOutput]:
+        return ()
+
+    def planning(self) -> Planning:
+        return Planning(replan=0, agents=(), agents_left=10, left=None)
 
     def compensation_result(self, step: str) -> Raw | None:
         return self.undone.get(step)

@@ -68,11 +68,17 @@ def test_a_program_runs_by_itself(name: str) -> None:
     assert done.stdout
 
 
+def test_the_survey_prints_what_it_found_and_cost(tmp_path: Path) -> None:
+    program = [sys.executable, EXAMPLES / "survey" / "survey.py"]
+    done = subprocess.run(program, capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, "[1499] 37.5\n"), done.stderr
+
+
 def test_programs_import_only_what_is_public() -> None:
     assert {path.name: found for path in EXAMPLES.rglob("*.py") if (found := not_public(path))} == {}
 
 
-PUBLIC = ("tenuto", "tenuto.errors", "tenuto.telemetry", "tenuto.testing")
+PUBLIC = ("tenuto", "tenuto.errors", "tenuto.runs", "tenuto.telemetry", "tenuto.testing")
 LIBRARIES = (
     "apsw",
     "asyncpg",

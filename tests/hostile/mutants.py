@@ -395,12 +395,12 @@ def _() -> list[Change]:
 def _() -> list[Change]:
     read = Mailbox._decide
 
-    def hasty(self: Mailbox, record: Record, mail: Mail) -> None:
+    def hasty(self: Mailbox, record: Record, mail: Mail, refused: Any) -> None:
         store: Any = self._store
         store.inner.database.write_connection.execute(
             "UPDATE mailbox SET verdict = ? WHERE id = ?", (b'{"type":"Applied"}', mail.id)
         )
-        read(self, record, mail)
+        read(self, record, mail, refused)
 
     return [(Mailbox, "_decide", hasty)]
 

@@ -12,6 +12,8 @@ from tenuto.errors import NonRetryableError
 from tenuto.runtime.durable.audit_sealer import AuditSealer
 from tenuto.storage import make_store
 from tenuto.storage.audit import seal
+from tenuto.storage.credits import SqlCredits
+from tenuto.storage.memory.registry import MemoryDatabase
 from tenuto.storage.postgres.store import PostgresStore
 from tenuto.storage.registry import ANSWERS_KEPT_MS, Answer
 from tenuto.storage.sqlite.store import SqliteStore
@@ -209,7 +211,7 @@ async def test_answers_and_confirmations_are_forgotten_when_they_no_longer_count
             tenant="acme", at=at, actor="key:a", action="retry_unsafe.requested", object_type="execution", object_id="x"
         )
         await registry.ask("acme", key, "key:a", at, 0, note)
-    await AuditSealer(registry, lambda: now).look()
+    await AuditSealer(registry, SqlCredits(MemoryDatabase()), lambda: now).look()
     store = make_store(url)
     assert isinstance(store, SqliteStore | PostgresStore)
     await store.open(migrate=False)

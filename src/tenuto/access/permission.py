@@ -23,13 +23,19 @@ Permission = Literal[
     "sessions:write",
     "limits:write",
     "effects:again",
+    "runs:read",
+    "runs:write",
+    "credits:read",
+    "credits:write",
 ]
 
-_READS: frozenset[Permission] = frozenset({"executions:read", "definitions:read", "dlq:read", "reviews:read"})
+_READS: frozenset[Permission] = frozenset(
+    {"executions:read", "definitions:read", "dlq:read", "reviews:read", "runs:read", "credits:read"}
+)
 
 GRANTS: dict[Role, frozenset[Permission]] = {
     "viewer": _READS,
-    "operator": _READS | {"executions:start", "executions:write", "dlq:write"},
+    "operator": _READS | {"executions:start", "executions:write", "dlq:write", "runs:write"},
     "approver": _READS | {"approvals:write"},
     "author": _READS | {"executions:start", "definitions:write"},
     "worker": frozenset({"callbacks:write"}),

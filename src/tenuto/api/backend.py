@@ -19,7 +19,9 @@ from tenuto.runtime.port import (
     Reviews,
 )
 from tenuto.runtime.shared.bulk_requests import BulkRequest, ReprocessRequest
+from tenuto.storage.credits import CreditStore
 from tenuto.storage.notices import Notices
+from tenuto.storage.runs import RunStore
 from tenuto.views import DeadLetterRow
 from tenuto.views.bulk_results import BulkResult
 
@@ -64,6 +66,7 @@ class Backend:
     operations: Operations
     feed: Feed
     notices: Notices | None  # None: no handlers run here
+<<<<<<< HEAD
     dispatch: Dispatch | None  # None: the command gateway is elsewhere
 
 
@@ -72,3 +75,7 @@ def local_dispatch(backend: Backend) -> Dispatch:
     if backend.dispatch is None:
         raise NotSupported("Jobs are not available here over HTTP.", code="not_over_http", hint="use the service's API")
     return backend.dispatch
+=======
+    credits: Callable[[], CreditStore] | None = None  # None: a client of a service
+    runs: Callable[[], RunStore] | None = None
+>>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)

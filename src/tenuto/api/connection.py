@@ -43,6 +43,7 @@ def backend_for(
     publish: Publish | None,
     keep_ms: int | None,
     read_only: bool,
+    serializable: bool = False,
 ) -> Backend:
     if read_only and (worker or url.partition(":")[0] not in DURABLE):
         raise NotSupported("`read_only` needs a database and `worker=False`.")
@@ -74,7 +75,7 @@ def backend_for(
     if scheme in DURABLE:
         runtime = DurableRuntime(
             environment,
-            metered(make_store(url, read_only=read_only)),
+            metered(make_store(url, read_only=read_only, serializable=serializable)),
             lambda definition, schemas: compile_document(definition, {}, schemas),
             observers=observers,
             worker=worker,
@@ -118,7 +119,12 @@ def _local(runtime: Runtime, environment: Environment, telemetry: "Telemetry | N
         operations=runtime.operations,
         feed=runtime.feed,
         notices=runtime.notices,
+<<<<<<< HEAD
         dispatch=runtime.dispatch,
+=======
+        credits=lambda: runtime.credits,
+        runs=lambda: runtime.runs,
+>>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
     )
 
 

@@ -8,7 +8,16 @@ from msgspec import Raw
 from tenuto.access.confirmation import confirm
 from tenuto.access.scope import Scope
 from tenuto.authoring.program import Program
-from tenuto.errors import InvalidInput, InvalidTransition, NotFound, NotPermitted, PayloadError
+from tenuto.errors import (
+    AttemptsSpent,
+    InsufficientCredits,
+    InvalidInput,
+    InvalidTransition,
+    NotFound,
+    NotPermitted,
+    PayloadError,
+    TenutoError,
+)
 from tenuto.kernel import facts as f
 from tenuto.kernel.decide.authority import denied
 from tenuto.kernel.decide.runs import refused_unless_failed, unsafe_again
@@ -113,13 +122,17 @@ class EngineContext(NamedTuple):
             await confirm(self.backend.operations.registry, self.scope, self.now, kind, about, reason, *what)
 
 
-def refusal(answer: f.Refused) -> InvalidTransition | NotFound | NotPermitted:
+def refusal(answer: f.Refused) -> TenutoError:
     message = f"{answer.message[:1].upper()}{answer.message[1:]}."
     hint = answer.hint or None
     if answer.code == "not_found":
         return NotFound(message, hint=hint)
     if answer.code in ("forbidden", "four_eyes"):
         return NotPermitted(message, code=answer.code, hint=hint)
+    if answer.code == "attempts_spent":
+        return AttemptsSpent(message, hint=hint)
+    if answer.code == "insufficient_credits":
+        return InsufficientCredits(message, hint=hint)
     return InvalidTransition(message, code=answer.code, hint=hint)
 
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, Unpack
 
 from tenuto.access.audit import Audit
 from tenuto.access.keys import Keyring
@@ -33,6 +33,7 @@ from tenuto.runtime.shared.retention import Pruned
 from tenuto.settings import FourEyes, Settings
 from tenuto.storage.jobs import JobStore
 from tenuto.storage.registry import Registry
+from tenuto.values.credits import CreditPolicy
 from tenuto.values.durations import Duration, milliseconds
 from tenuto.values.names import MAX_ACTOR, check_name
 from tenuto.views import (
@@ -48,6 +49,7 @@ from .backend import local_dispatch
 from .bulk_commands import ActiveStatus, BulkCommand, ExecutionFilter, build_filter
 from .connection import DURABLE, backend_for
 from .context import EngineContext
+from .credits import Credits
 from .dead_letters import DeadLetters
 from .definitions import Definitions
 from .engine_queries import EngineQueries
@@ -60,6 +62,7 @@ from .jobs import Jobs
 from .limits import Limits
 from .lists import Lists
 from .review_commands import ReviewCommands
+from .runs import Runs
 from .stop_signals import stopping
 
 if TYPE_CHECKING:
@@ -105,6 +108,10 @@ class Engine(EngineStarts, EngineQueries):
 
     `read_only`, with `worker=False`, opens a database for reading, such as a standby or a file without write access.
     Methods that write raise `StorageError` with the code `read_only`.
+
+    With `credits="off"`, runs reserve nothing, and their usage is only recorded. With
+    `ledger_isolation="serializable"`, PostgreSQL commits reserves in serializable transactions; they are correct
+    without it.
     """
 
     def __init__(
@@ -127,7 +134,12 @@ class Engine(EngineStarts, EngineQueries):
         publish: Publish | None = None,
         retention: Duration | None = None,
         read_only: bool = False,
+<<<<<<< HEAD
         bus: BusSettings | None = None,
+=======
+        credits: Literal["on", "off"] | CreditPolicy = "on",
+        ledger_isolation: Literal["locked", "serializable"] = "locked",
+>>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
     ) -> None:
         sinks = tuple(events)
         self.url = url
@@ -136,6 +148,7 @@ class Engine(EngineStarts, EngineQueries):
         self._dispatcher = EventDispatcher(sinks) if sinks else None
         self._telemetry = telemetry
         environment = self._make_environment(clock, build)
+        environment.credits = _credit_policy(credits)
         self._handlers: dict[str, Handler] = {}
         backend = backend_for(
             url,
@@ -152,6 +165,7 @@ class Engine(EngineStarts, EngineQueries):
             publish=publish,
             keep_ms=None if retention is None else milliseconds(retention),
             read_only=read_only,
+            serializable=ledger_isolation == "serializable",
         )
         self._context = EngineContext(backend, environment, Scope())
         self._keyrings: list[Keyring] = []  # shared with scoped engines, created on first use
@@ -282,6 +296,16 @@ class Engine(EngineStarts, EngineQueries):
             oldest_at=None if oldest is None else datetime.fromtimestamp(oldest / 1_000, UTC),
             last_error=standing.last_error or None,
         )
+
+    @property
+    def runs(self) -> Runs:
+        """Creates, reads and commands runs."""
+        return Runs(self._context, self._program)
+
+    @property
+    def credits(self) -> Credits:
+        """The accounts and ledgers of organisations."""
+        return Credits(self._context)
 
     # -- Commands ------------------------------------------------------------------------------------------------------
 
@@ -470,6 +494,10 @@ class Engine(EngineStarts, EngineQueries):
     def letters(self) -> DeadLetters:
         """Reprocesses and discards dead letters. `dlq` and `listing` show them."""
         return DeadLetters(self._context)
+
+
+def _credit_policy(given: Literal["on", "off"] | CreditPolicy) -> CreditPolicy:
+    return given if isinstance(given, CreditPolicy) else CreditPolicy(enabled=given == "on")
 
 
 def _only_names_handlers(given: object) -> bool:

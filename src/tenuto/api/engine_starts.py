@@ -9,7 +9,7 @@ from tenuto.authoring.markers import StepInputs
 from tenuto.authoring.program import Program
 from tenuto.authoring.saga_source import saga_name
 from tenuto.errors import DefinitionConflict, IdempotencyConflict, InvalidInput, NotFound
-from tenuto.kernel.definition import owned_name
+from tenuto.kernel.definition import owned_name, plain_name
 from tenuto.runtime.start_request import StartOptions, StartRequest, Submitted, check_options, explained
 from tenuto.values.names import DEFAULT_TENANT, check_name, check_one_of
 from tenuto.views.results import SagaResult
@@ -158,6 +158,9 @@ class EngineStarts:
         check_options(options, key)
         tenant = self._tenant(options.get("tenant"))
         program = await self._program(saga, options.get("version"), tenant)
+        if program.plan.run is not None:
+            text = f"{plain_name(program.name)!r} is a run: create it with `engine.runs.create` or POST /api/v1/runs"
+            raise InvalidInput.at("/definition", "is_a_run", text)
         request = StartRequest.build(
             program,
             input,

@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from tenuto.errors import ExpressionError, PayloadError
 from tenuto.kernel import validation
-from tenuto.kernel.definition import Definition, Node
+from tenuto.kernel.definition import Definition, Node, Scope
 from tenuto.kernel.expression import compile_expression, compile_template
 from tenuto.kernel.plan import Plan
 from tenuto.values.codec import Decode, decoder, encoder
@@ -77,6 +77,64 @@ class _Draft:
     def output(self) -> str | None:
         ref = self.source.settings.output
         return None if ref is None else self.structure.find(ref)
+
+
+# -- Agents of runs ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AgentParts:
+    """The class of an agent, compiled: the scope that each agent of it copies, and how its values are decoded."""
+
+    name: str
+    scope: Scope
+    handlers: tuple[Handler, ...]
+    results: dict[str, Decode]
+    decode_input: Decode
+    decode_output: Decode
+
+
+def compile_agent(source: SagaSource, name: str, settings: GroupSettings, problems: Problems) -> AgentParts:
+    """Compiles the steps of an agent's class. `settings` are those of the scope around them."""
+    id = f"{name}-0"  # no agent has this number
+    source.steps.append(StepSource(id, settings, settings))
+    draft = _Draft(source, structure_of(source, problems), {}, problems)
+    for step in draft.structure.steps.values():
+        if isinstance(step.settings, StepSettings):
+            draft.functions[step.id] = read_functions(step, source, problems)
+    _check_reads(draft)
+    _check_input(draft)
+    _add_dependencies(draft)
+    _check_handler_names(draft)
+    scope = _node(draft, id)
+    assert isinstance(scope, Scope)
+    leaves = _leaves(draft)
+    last = _last_leaf(scope)
+    given = _result_type(draft, last) if last is not None else Any
+    if not fits(given, source.output):
+        text = f"its last step returns {describe(given)}, but the agent declares {describe(source.output)}"
+        problems.add(f"agent {name!r}", "type", text)
+    return AgentParts(
+        name=name,
+        scope=scope,
+        handlers=tuple(_handlers(draft)),
+        results={leaf: decoder(_offer(draft, leaf).result, where=f"result of step {leaf!r}") for leaf in leaves},
+        decode_input=decoder(source.input, where=f"input of agent {name!r}"),
+        decode_output=decoder(source.output, where=f"output of agent {name!r}"),
+    )
+
+
+def _last_leaf(scope: Scope) -> str | None:
+    """Returns the step whose result is the agent's output: the last one as written."""
+    if not scope.children:
+        return None
+    last = scope.children[-1]
+    return _last_leaf(last) if isinstance(last, Scope) else last.id
+
+
+def input_encoder(source: SagaSource, problems: Problems) -> InputEncoder:
+    """Returns the encoder of a run's input. The agents of a planned run have inputs of their own."""
+    return _input_encoder(_Draft(source, structure_of(source, problems), {}, problems))
 
 
 # -- Data flow between steps -------------------------------------------------------------------------------------------
@@ -418,12 +476,12 @@ def make_handler(
         is_async=signature.is_async,
         needs=needs,
         invoke=invoke,
-        encode=_result_encoder(gives, f"result of {where}"),
+        encode=result_encoder(gives, f"result of {where}"),
         read=invoke.read,
     )
 
 
-def _result_encoder(annotation: Any, where: str) -> Callable[[object], Raw | None]:
+def result_encoder(annotation: Any, where: str) -> Callable[[object], Raw | None]:
     """Encodes a result, and checks that it can be decoded as its declared type before it is stored."""
     unknown = annotation is Any or any(is_unknown(part) for part in members(annotation))
     exact = type(None) if annotation is None else annotation

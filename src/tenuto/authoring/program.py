@@ -4,13 +4,13 @@
 `Call` and gives a value. Runtimes fetch the payloads that `Needs` names, make a `Call` of them, and run it.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Raw
 
-from tenuto.kernel.definition import Definition
+from tenuto.kernel.definition import JSON, Definition
 from tenuto.kernel.events import Failure
 from tenuto.kernel.plan import Plan
 
@@ -32,9 +32,37 @@ class Needs:
     input: bool = True
     own_result: bool = False
     results: tuple[str, ...] = ()
+    agents: bool = False  # of a run: the outputs of all agents
     compensation_results: tuple[str, ...] = ()
     compensation_errors: tuple[str, ...] = ()
     context: bool = True  # and with it any result, by name
+
+
+class AgentOutput(NamedTuple):
+    """An agent of a run: the name of its class, and its output; None if it was skipped."""
+
+    agent: str
+    output: Raw | None
+
+
+class PlannedAgent(NamedTuple):
+    """An agent that was planned before. `failure`: why it failed, if it did."""
+
+    id: str
+    agent: str
+    input: JSON
+    status: Literal["completed", "failed", "open"]
+    failure: Failure | None
+    plan: int
+
+
+class Planning(NamedTuple):
+    """What a planner is told. `left`: the millionths that are left of the reserve; None without one."""
+
+    replan: int
+    agents: tuple[PlannedAgent, ...]
+    agents_left: int
+    left: int | None
 
 
 class Call(Protocol):
@@ -60,6 +88,12 @@ class Call(Protocol):
 
     def result_of(self, step: str) -> Raw | list[Raw | None] | None:
         """The result of another step; of a fan-out, its clones' results in item order, None where one was skipped."""
+
+    def agent_outputs(self) -> Sequence[AgentOutput]:
+        """Of a run: its agents with their outputs."""
+
+    def planning(self) -> Planning:
+        """Of a planner: what it is told."""
 
     def compensation_result(self, step: str) -> Raw | None: ...
 

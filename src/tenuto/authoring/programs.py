@@ -12,6 +12,7 @@ from tenuto.values.codec import decoder
 from tenuto.values.redaction import bounded
 from tenuto.values.schema import Schema
 
+from .agents import RUN
 from .annotations import members
 from .binding import Invocation
 from .builder import SagaBuilder
@@ -24,6 +25,7 @@ from .markers import StepRef
 from .outcome import Done, NotDone, Pending, Unknown
 from .problems import Problems
 from .program import Handler, Program
+from .run_compiler import compile_run
 from .saga_source import Extra, add_extras, declarations, functions_of, read_class, saga_name
 from .settings import HANDLER_NAMES, SAGA
 from .signature import Function, check_result, read_signature, settle
@@ -46,7 +48,7 @@ def compile_sagas(*objects: object) -> tuple[Program, ...]:
 
 def _is_extra(value: object) -> TypeGuard[Extra]:
     return isinstance(value, ModuleType) or (
-        callable(value) and not isinstance(value, type) and not hasattr(value, SAGA)
+        callable(value) and not isinstance(value, type) and not hasattr(value, SAGA) and not hasattr(value, RUN)
     )
 
 
@@ -70,6 +72,8 @@ def _compile(saga: object, extras: tuple[Extra, ...], *, strict: bool) -> Progra
             problems.add("", "built", "it is already built: register the builder itself together with the functions")
         problems.raise_any(f"Saga {saga.name!r}")
         return saga
+    if hasattr(saga, RUN) and not isinstance(saga, type):
+        return compile_run(saga, problems)
     source = saga.material() if isinstance(saga, SagaBuilder) else read_class(saga)
     add_extras(source, extras, problems, strict=strict)
     if not source.steps and not isinstance(saga, SagaBuilder):

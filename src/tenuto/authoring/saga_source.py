@@ -8,6 +8,7 @@ from typing import Any, ForwardRef, TypeAlias, TypeVar, get_args, get_origin
 
 from tenuto.errors import DefinitionError
 
+from .agents import RUN, Agent, Run, RunSettings
 from .context import STEP_ID_ATTRIBUTE, step_name
 from .decorators import Saga
 from .markers import StepRef
@@ -75,6 +76,9 @@ def saga_name(saga: object) -> str:
     settings = getattr(saga, SAGA, None)
     if isinstance(settings, SagaSettings):
         return settings.name
+    settings = getattr(saga, RUN, None)
+    if isinstance(settings, RunSettings):
+        return settings.name
     name = getattr(saga, "name", None)
     if isinstance(name, str) and not isinstance(saga, type):
         return name
@@ -94,20 +98,20 @@ def read_class(instance: object) -> SagaSource:
     if not isinstance(settings, SagaSettings):
         saga_name(instance)  # raises with a better message
         raise DefinitionError(f"{type(instance).__qualname__} is not a saga")
-    names = _names_of(type(instance))
-    taken, given = _types_of(type(instance))
+    names = names_of(type(instance))
+    taken, given = types_of(type(instance))
     source = SagaSource(settings, [], instance, names, taken, given)
-    for name, origin in _steps_of(type(instance)).items():
-        source.steps.append(_step_source(instance, name, origin, names))
+    for name, origin in steps_of(type(instance)).items():
+        source.steps.append(step_source(instance, name, origin, names))
     return source
 
 
-def _names_of(cls: type) -> dict[str, object]:
+def names_of(cls: type) -> dict[str, object]:
     """Returns the names of the class body, which annotations use: `FromStep(flight)`."""
     return {name: value for base in reversed(cls.__mro__[:-1]) for name, value in vars(base).items()}
 
 
-def _steps_of(cls: type) -> dict[str, object]:
+def steps_of(cls: type) -> dict[str, object]:
     """Returns the steps by attribute. An undecorated override replaces a step's function, as test doubles do."""
     found: dict[str, object] = {}
     for base in reversed(cls.__mro__):
@@ -119,7 +123,7 @@ def _steps_of(cls: type) -> dict[str, object]:
     return found
 
 
-def _step_source(instance: object, name: str, origin: object, names: Mapping[str, object]) -> StepSource:
+def step_source(instance: object, name: str, origin: object, names: Mapping[str, object]) -> StepSource:
     if isinstance(origin, Declared):
         return StepSource(origin.id or name, origin.settings, origin)
     settings = getattr(origin, STEP)
@@ -128,14 +132,14 @@ def _step_source(instance: object, name: str, origin: object, names: Mapping[str
     return StepSource(getattr(origin, STEP_ID_ATTRIBUTE), settings, plain, getattr(instance, name), names)
 
 
-def _types_of(cls: type) -> tuple[Any, Any]:
+def types_of(cls: type) -> tuple[Any, Any]:
     """Returns `Input` and `Output` of the `Saga[Input, Output]` among the base classes."""
     known: dict[Any, Any] = {}
     for base in cls.__mro__:
         for generic in vars(base).get("__orig_bases__", ()):
             origin, arguments = get_origin(generic), get_args(generic)
             resolved = tuple(known.get(a, Any if isinstance(a, TypeVar | ForwardRef) else a) for a in arguments)
-            if origin is Saga:
+            if origin in (Saga, Agent, Run):
                 return resolved[0], resolved[1]
             if isinstance(origin, type):
                 known.update(zip(getattr(origin, "__parameters__", ()), resolved, strict=False))

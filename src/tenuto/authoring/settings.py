@@ -5,6 +5,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Generic, Literal, NoReturn, TypeAlias, TypedDict, TypeVar
 
 from tenuto.kernel.definition import MAX_VISITS, ErrorClass, FailureMode, Scheduling
+from tenuto.values.credits import Amount
 from tenuto.values.durations import Duration
 
 from .context import STEP_ID_ATTRIBUTE
@@ -66,6 +67,8 @@ class StepOptions(TypedDict, total=False):
     classify: Classify
     idempotency_key: str | None
     set_variable: str | None
+    estimate: Amount
+    reusable: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +98,8 @@ class StepSettings:
     classify: Classify = field(default_factory=dict)
     idempotency_key: str | None = None
     set_variable: str | None = None
+    estimate: Amount = "0"
+    reusable: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "depends_on", several(self.depends_on))
@@ -167,6 +172,7 @@ class GroupSettings:
     repeat_until: str | None = None
     max_visits: int = MAX_VISITS
     deadline: Duration | None = None
+    fail_if_empty: bool = False
 
 
 DeclaredSettings: TypeAlias = ApprovalSettings | WaitSettings | SignalSettings | GroupSettings

@@ -6,6 +6,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from tenuto.errors import InvalidInput
 from tenuto.kernel.definition import (
     ERROR_CLASSES,
     RETRIED_BY_DEFAULT,
@@ -19,6 +20,7 @@ from tenuto.kernel.definition import (
     Scope,
     Step,
 )
+from tenuto.values.credits import Amount, millionths
 from tenuto.values.durations import Duration, milliseconds
 
 from .markers import ExpandEach
@@ -67,6 +69,13 @@ class Translator:
         except ValueError as error:
             self.refuse(keyword, "bad_duration", str(error))
             return None
+
+    def amount(self, keyword: str, amount: Amount) -> int:
+        try:
+            return millionths(amount, zero=True)
+        except InvalidInput as error:
+            self.refuse(keyword, "invalid_amount", error.problems[0].message)
+            return 0
 
     def choice(self, keyword: str, value: object, allowed: Any) -> Any:
         """Returns the canonical spelling of a choice, or the first choice if the value is none of them."""
@@ -180,6 +189,8 @@ class Translator:
             classify=self.classify(settings.classify),
             idempotency_key=settings.idempotency_key,
             set_variable=settings.set_variable,
+            estimate=self.amount("estimate", settings.estimate),
+            reusable=settings.reusable,
         )
         self._check_values(step)
         return step
@@ -262,6 +273,7 @@ class Translator:
             timeout_ms=self.time("deadline", settings.deadline),
             repeat_until=settings.repeat_until,
             max_visits=settings.max_visits,
+            fail_if_empty=settings.fail_if_empty,
         )
         self._check_values(scope)
         return msgspec.structs.replace(scope, children=children)

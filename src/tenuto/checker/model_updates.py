@@ -467,7 +467,7 @@ def _open_review(model: Model, event: e.ReviewOpened) -> None:
 
 def _resolve_review(model: Model, seq: int, event: e.ReviewResolved) -> None:
     review = model.reviews.pop(event.id)
-    if review.kind in ("dead_letter", "escalation") or event.verdict == "close":
+    if review.kind == "dead_letter" or event.verdict == "close":
         return
     step = model.step(review.path)
     if step.undo in ("awaiting", "failed", "again"):

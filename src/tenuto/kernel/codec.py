@@ -149,6 +149,8 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     pause: PauseState | None
     hold: int
     charged: int
+    usage: int
+    tokens: int
     refunded: int
     retry_hold: int
     retries: bool

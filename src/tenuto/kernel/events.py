@@ -186,7 +186,12 @@ class AttemptSucceeded(Recorded, frozen=True, array_like=True, tag="ok"):
     variable: str | None = None
     key: str | None = None
     build: str = ""
+<<<<<<< HEAD
     workspace: str = ""
+=======
+    usage: int = 0  # as reported, in millionths; `charge` is the part that the hold covered
+    tokens: int = 0
+>>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
 
 
 class AttemptFailed(Recorded, frozen=True, array_like=True, tag="failed"):
@@ -205,7 +210,12 @@ class AttemptFailed(Recorded, frozen=True, array_like=True, tag="failed"):
     build: str = ""
     retry_after_ms: int | None = None
     trace: str = ""
+<<<<<<< HEAD
     workspace: str = ""
+=======
+    usage: int = 0
+    tokens: int = 0
+>>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
 
 
 class AttemptTimedOut(Recorded, frozen=True, array_like=True, tag="timeout"):
@@ -221,6 +231,8 @@ class AttemptTimedOut(Recorded, frozen=True, array_like=True, tag="timeout"):
     half_done: bool = False
     charge: int = 0
     build: str = ""
+    usage: int = 0
+    tokens: int = 0
 
 
 class Loss(Struct, frozen=True, array_like=True, gc=False):
@@ -322,6 +334,8 @@ class ChildrenAdded(Recorded, frozen=True, array_like=True, tag="added"):
     started_at: int = 0
     worker: str = ""
     charge: int = 0
+    usage: int = 0
+    tokens: int = 0
 
 
 class NodesClosed(Recorded, frozen=True, array_like=True, tag="closed"):

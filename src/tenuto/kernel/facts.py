@@ -26,6 +26,7 @@ class Happened(Struct, frozen=True, kw_only=True, tag=True, gc=False):
 class Succeeded(Struct, frozen=True, kw_only=True, tag=True, gc=False):
     result: Raw = NULL
     usage: int = 0
+    tokens: int = 0
 
 
 class Failed(Struct, frozen=True, kw_only=True, tag=True, gc=False):
@@ -36,10 +37,12 @@ class Failed(Struct, frozen=True, kw_only=True, tag=True, gc=False):
     partial_effect: bool = False
     usage: int = 0
     trace: str = ""
+    tokens: int = 0
 
 
 class TimedOut(Struct, frozen=True, kw_only=True, tag=True):
     usage: int = 0
+    tokens: int = 0
 
 
 class Done(Struct, frozen=True, kw_only=True, tag=True):
@@ -63,6 +66,7 @@ class Planned(Struct, frozen=True, kw_only=True, tag=True):
 
     children: tuple[JSON, ...]
     usage: int = 0
+    tokens: int = 0
 
 
 Outcome: TypeAlias = Succeeded | Failed | TimedOut | Done | NotDone | Pending | Unknown | Planned

@@ -292,8 +292,10 @@ class Execution:
         "tenant",
         "timer_heap",
         "timers",
+        "tokens",
         "unclaimed",
         "undo",
+        "usage",
         "variables",
         "waits",
         "workspace",
@@ -326,6 +328,8 @@ class Execution:
         self.pause: PauseState | None = None
         self.hold = 0
         self.charged = 0
+        self.usage = 0  # of this run, as reported: `charged` is the part that the hold covered
+        self.tokens = 0
         self.refunded = 0
         self.retry_hold = 0
         self.retries = False  # it failed, and its next run is requested

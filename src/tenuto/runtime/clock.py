@@ -8,6 +8,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Protocol
 
+from tenuto.values.credits import ON, CreditPolicy
 from tenuto.values.wall_clock import WallClock
 
 
@@ -60,13 +61,16 @@ class _LongTimer:
 class Environment:
     """Time, ids and names: whatever a runtime cannot know by itself."""
 
-    __slots__ = ("_numbers", "_suffix", "build", "clock", "now_ms", "worker")
+    __slots__ = ("_numbers", "_suffix", "build", "clock", "credits", "now_ms", "worker")
 
-    def __init__(self, clock: Clock | None = None, *, worker: str = "", build: str = "") -> None:
+    def __init__(
+        self, clock: Clock | None = None, *, worker: str = "", build: str = "", credits: CreditPolicy = ON
+    ) -> None:
         self.clock: Clock = clock or SystemClock()
         self.now_ms = self.clock.now_ms
         self.worker = worker or f"{socket.gethostname()}:{os.getpid()}"
         self.build = build
+        self.credits = credits
         self._suffix = secrets.token_hex(3)
         self._numbers = count(secrets.randbelow(1 << 19))
 

@@ -25,12 +25,17 @@ from tenuto.runtime.start_request import StartRequest, Submitted
 from tenuto.runtime.vitals import Vitals
 from tenuto.storage.audit import Kept, Verified
 from tenuto.storage.catalog import Catalog, DefinitionStatus
+<<<<<<< HEAD
 from tenuto.storage.jobs import JobStore
+=======
+from tenuto.storage.credits import CreditStore
+>>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
 from tenuto.storage.notices import Notices
 from tenuto.storage.operations import BacklogRow
 from tenuto.storage.outbox import OutboxStore
 from tenuto.storage.registry import AuditWanted, Registry
 from tenuto.storage.reviews import ReviewsWanted, ShownReview
+from tenuto.storage.runs import RunStore
 from tenuto.views import (
     AuditDocument,
     AuditRecord,
@@ -278,6 +283,14 @@ class Runtime(Lifecycle, Commands, Protocol):
 
     @property
     def feed(self) -> Feed: ...
+
+    @property
+    def credits(self) -> CreditStore:
+        """Accounts and the ledger of credits."""
+
+    @property
+    def runs(self) -> RunStore:
+        """Runs as they were created."""
 
     @property
     def notices(self) -> Notices:

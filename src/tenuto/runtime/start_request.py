@@ -73,6 +73,9 @@ class StartRequest(Struct, frozen=True, kw_only=True):
     actor: str | None = None
     connection: object = None
     version: int | None = None  # the version that the caller asked for
+    execution_id: str | None = None  # of a run, which has its id from its creation
+    hold: int = 0
+    max_attempts: int = 0
 
     @classmethod
     def build(
@@ -138,6 +141,8 @@ class StartRequest(Struct, frozen=True, kw_only=True):
             concurrency_key=self.concurrency_key,
             admitted=admitted,
             owned=owned,
+            hold=self.hold,
+            max_attempts=self.max_attempts,
         )
 
 

@@ -15,8 +15,11 @@ DATABASE_URLS = ("sqlite:///file.db", "postgresql://host/database")
 _SYNCHRONOUS = ("FULL", "NORMAL")
 
 
-def make_store(url: str, *, read_only: bool = False) -> Store:
-    """The store of this URL, not opened yet. Drivers are imported when they are asked for."""
+def make_store(url: str, *, read_only: bool = False, serializable: bool = False) -> Store:
+    """The store of this URL, not opened yet. Drivers are imported when they are asked for.
+
+    `serializable`: on PostgreSQL, commits with a reserve of credits are serializable transactions.
+    """
     scheme = url.partition("://")[0]
     if scheme == "sqlite":
         from .sqlite.store import SqliteStore
@@ -28,7 +31,7 @@ def make_store(url: str, *, read_only: bool = False) -> Store:
             from .postgres.store import PostgresStore
         except ImportError as error:
             raise _no_driver() from error
-        return PostgresStore(url, read_only=read_only)
+        return PostgresStore(url, read_only=read_only, serializable=serializable)
     raise unsupported(url, *DATABASE_URLS)
 
 

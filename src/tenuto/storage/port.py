@@ -38,7 +38,11 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct
 
+<<<<<<< HEAD
 from tenuto.views.jobs import CallbackRow, LedgerAttempt, LedgerRow
+=======
+from tenuto.views.ledger import LedgerRow, Reserve, Settlement
+>>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
 from tenuto.views.projections import (
     AuditRow,
     OutboxRow,
@@ -59,6 +63,7 @@ from .claims import Claims as Claims
 from .claims import Turn as Turn
 from .claims import next_after as next_after
 from .claims import plan_pairs as plan_pairs
+from .credits import CreditStore
 from .executions import ExecutionRow as ExecutionRow
 from .executions import Executions as Executions
 from .executions import Loaded as Loaded
@@ -81,6 +86,7 @@ from .progress import ProgressRow as ProgressRow
 from .pruning import Pruning
 from .registry import Registry
 from .reviews import SqlReviews
+from .runs import RunStore
 from .sessions import SESSIONS_KEPT_MS as SESSIONS_KEPT_MS
 from .sessions import Renewal as Renewal
 from .sessions import Sessions as Sessions
@@ -152,6 +158,7 @@ class Batch(Struct, kw_only=True):
     outbox: list[OutboxRow] = []
     audit: list[AuditRow] = []
     ledger: list[LedgerRow] = []
+<<<<<<< HEAD
     ledger_attempts: list[LedgerAttempt] = []
     job_index: list[IndexRow] = []
     callbacks: list[CallbackRow] = []
@@ -159,9 +166,15 @@ class Batch(Struct, kw_only=True):
     @property
     def is_about_jobs(self) -> bool:
         return bool(self.ledger or self.ledger_attempts or self.job_index or self.callbacks)
+=======
+    settlements: list[Settlement] = []
+    reserves: list[Reserve] = []
+>>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
 
 
-Refusal = Literal["duplicate_key", "conflict", "tenant_limit", "not_owner", "stale"]
+Refusal = Literal[
+    "duplicate_key", "conflict", "tenant_limit", "not_owner", "stale", "insufficient_credits", "not_created"
+]
 
 
 class Committed(Struct, frozen=True):
@@ -246,6 +259,14 @@ class Store(Protocol):
     @property
     def registry(self) -> Registry:
         """API keys, the audit log and stored responses of the service."""
+
+    @property
+    def credits(self) -> CreditStore:
+        """Accounts and the ledger of credits."""
+
+    @property
+    def runs(self) -> RunStore:
+        """Runs as they were created."""
 
     @property
     def outbox(self) -> OutboxStore:

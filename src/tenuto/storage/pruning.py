@@ -84,14 +84,16 @@ class Pruning:
         notes = f"""
             DELETE FROM inbox WHERE consumer IN ({_marks(ids, ONCE)})
                 AND substr(consumer, {len(ONCE) + 1}) NOT IN ({kept})"""
-        children = [f"DELETE FROM events WHERE execution {gone}", *(f"{child} {gone}" for child in _CHILDREN)]
+        run = f"DELETE FROM runs WHERE id IN ({marks}) AND id NOT IN ({kept})"
+        children = [run, f"DELETE FROM events WHERE execution {gone}", *(f"{child} {gone}" for child in _CHILDREN)]
         statements: list[Statement] = [(row, ids), *((child, ids) for child in children), (notes, ids)]
         return len(ids) if await self._sql.run_all(statements) else 0
 
     async def _remove_long(self, id: str) -> int:
         row = f"DELETE FROM executions WHERE id = $1 AND {_PRUNABLE} RETURNING id"
         note = "INSERT INTO leftovers (execution) VALUES ($1)"
-        if not await self._sql.run_all([(row, [id]), (note, [id])]):
+        run = "DELETE FROM runs WHERE id = $1"
+        if not await self._sql.run_all([(row, [id]), (note, [id]), (run, [id])]):
             return 0
         await self._clear(id)
         return 1

@@ -56,7 +56,9 @@ def _find(state: Execution, name: str, near: str) -> str | None:
 def _inside(state: Execution, scope: ScopeState, id: str) -> tuple[ScopeState, Node] | None:
     """Returns the node with this id in a scope, however deep, and the scope that contains it."""
     if id in scope.by_id:
-        return scope, scope.by_id[id]
+        node = scope.by_id[id]
+        task = state.nodes.get(child_path(scope.path, id)) if node.is_scope and id in node.by_id else None
+        return (task, node.by_id[id]) if isinstance(task, ScopeState) else (scope, node)
     for child in scope.children if scope.path != ROOT else ():
         if id in child.ids and (path := _child_path(state, scope, child)) is not None:
             inner = state.nodes.get(path)

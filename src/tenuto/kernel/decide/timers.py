@@ -3,6 +3,7 @@
 from tenuto.kernel.address import Ref, fan_of
 from tenuto.kernel.events import AttemptAbandoned, Failure, ReviewResolved, StepExpired, StepsReady, WaitEnded
 from tenuto.kernel.evolve import fan_at, find_step, scope_above, scope_at, step_at
+from tenuto.kernel.facts import TimedOut
 from tenuto.kernel.state import HELD_BY_PAUSE, SHIFTED_BY_PAUSE, Execution, ScopeState, StepState, TimerKind
 
 from .attempts import fail_step, go_on, grant_probe, open_review, step_disposition, time_out, try_again
@@ -73,7 +74,7 @@ def _fire(turn: Turn, kind: TimerKind, path: str) -> None:
         case "ack" | "result":
             step = step_at(state, path)
             assert step.open is not None
-            time_out(turn, step, kind, step.open.dispatched_at, "", 0)
+            time_out(turn, step, kind, step.open.dispatched_at, "", TimedOut())
         case "deadline":
             _expire_step(turn, step_at(state, path), "deadline", "the step's deadline passed")
         case "reconcile":

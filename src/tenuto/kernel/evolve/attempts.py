@@ -13,6 +13,7 @@ from .parts import (
     estimate_of,
     free_slot,
     leave_pending,
+    note_usage,
     scope_above,
     scope_at,
     set_moving,
@@ -172,7 +173,7 @@ def attempt_succeeded(state: Execution, event: e.AttemptSucceeded) -> None:
     note_workspace(state, step, event.workspace)
     leave_pending(state)
     end_attempt(state, step)
-    state.charged += event.charge
+    note_usage(state, event)
     state.ok_times.append(state.at)
     if event.phase == "compensate":
         step.undo_seq = state.seq
@@ -182,7 +183,7 @@ def attempt_succeeded(state: Execution, event: e.AttemptSucceeded) -> None:
 
 
 def attempt_failed(state: Execution, event: e.AttemptFailed | e.AttemptTimedOut) -> None:
-    state.charged += event.charge
+    note_usage(state, event)
     leave_pending(state)
     state.error_times.append(state.at)
     if event.phase == "plan":

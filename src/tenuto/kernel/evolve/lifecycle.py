@@ -35,7 +35,7 @@ def execution_started(state: Execution, event: e.ExecutionStarted) -> None:
 
 def open_run(state: Execution, event: e.ExecutionStarted | e.RunOpened) -> None:
     state.hold = event.hold
-    state.charged = state.refunded = 0
+    state.charged = state.refunded = state.usage = state.tokens = 0
     state.budget_left = state.plan.definition.policies.retry_budget
     state.admitted = event.admitted
     if not event.admitted:

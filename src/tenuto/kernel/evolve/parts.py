@@ -6,6 +6,7 @@ from typing import Final
 
 from msgspec import Raw
 
+from tenuto.kernel import events as e
 from tenuto.kernel.address import Ref, fan_of, parent_of
 from tenuto.kernel.state import (
     Execution,
@@ -120,6 +121,14 @@ def drop_marks(state: Execution, path: str) -> None:
     """Removes the key mark of a step that was undone or is to be repeated, so that the key no longer counts as done."""
     for key in [key for key, marked in state.marks.items() if marked == path]:
         del state.marks[key]
+
+
+def note_usage(
+    state: Execution, event: e.AttemptSucceeded | e.AttemptFailed | e.AttemptTimedOut | e.ChildrenAdded
+) -> None:
+    state.charged += event.charge
+    state.usage += event.usage
+    state.tokens += event.tokens
 
 
 def estimate_of(state: Execution, ref: Ref) -> int:

@@ -41,6 +41,7 @@ from .parts import (
     clear_timer,
     fan_at,
     find_step,
+    note_usage,
     scope_above,
     scope_at,
     set_moving,
@@ -139,7 +140,7 @@ def expanded(state: Execution, event: e.Expanded) -> None:
 def children_added(state: Execution, event: e.ChildrenAdded) -> None:
     scope = scope_at(state, event.scope)
     end_plan(state, scope)
-    state.charged += event.charge
+    note_usage(state, event)
     if scope.added:
         scope.replans += 1
     for path in event.superseded:

@@ -51,11 +51,20 @@ class Tree:
         self.first_of: dict[str, Place] = {}  # by pointer, for those whose id was taken
         firsts: dict[tuple[str, str], Place] = {}
         for place in self.places:
+            if self._is_task_of_one(place):  # its id means the step
+                firsts[self.unit_of(place), place.node.id] = self.by_id[place.node.id] = place
+                continue
             self.by_id.setdefault(place.node.id, place)
             first = firsts.setdefault((self.unit_of(place), place.node.id), place)
             if first is not place:
                 self.first_of[place.pointer] = first
         self.has_planner = any(isinstance(p.node, Scope) and p.node.planner for p in (self.root, *self.places))
+
+    def _is_task_of_one(self, place: Place) -> bool:
+        """Returns whether a step of a run is alone in a task with its own id."""
+        task = place.parent
+        is_alone = task is not None and task.node.id == place.node.id and len(task.children) == 1
+        return bool(self._unit_depth) and is_alone and not isinstance(place.node, Scope)
 
     def unit_of(self, place: Place) -> str:
         """Returns the pointer of the agent that contains a place. Agents of a run may use the same ids inside."""
@@ -65,9 +74,9 @@ class Tree:
     def nearest(self, id: str, reader: Place | None) -> Place | None:
         """Returns the node that an expression of the reader means: that of its own agent, if it has one."""
         if reader is not None and self._unit_depth and (unit := self.unit_of(reader)):
-            own = next((p for p in self.places if p.node.id == id and self.unit_of(p) == unit), None)
-            if own is not None:
-                return own
+            own = [p for p in self.places if p.node.id == id and self.unit_of(p) == unit]
+            if own:
+                return own[-1]  # a task comes before the step that is alone in it
         return self.by_id.get(id)
 
     def _survey(self) -> list[Place]:

@@ -1,4 +1,4 @@
-"""Chaining the audit while the process runs, and telling the ends of its chains where others keep them: in the log.
+"""Chains the audit and numbers the ledger while the process runs, and writes the ends of the chains to the log.
 
 With it goes what else a service leaves behind: answers to repeated requests, and what waits for a second person.
 """
@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 
 from tenuto.storage.audit import seal
+from tenuto.storage.credits import CreditStore
 from tenuto.storage.registry import ANSWERS_KEPT_MS, Head, Registry
 from tenuto.values.jitter import spread
 
@@ -17,8 +18,9 @@ TELL_MS = 3_600_000
 
 
 class AuditSealer:
-    def __init__(self, registry: Registry, now_ms: Callable[[], int]) -> None:
+    def __init__(self, registry: Registry, credits: CreditStore, now_ms: Callable[[], int]) -> None:
         self._registry = registry
+        self._credits = credits
         self._now = now_ms
         self._seal_at = 0
         self._tell_at = 0
@@ -30,6 +32,7 @@ class AuditSealer:
             return
         self._seal_at = now + int(spread(SEAL_MS, 0.5, 1))
         await seal(self._registry)
+        await self._credits.number()
         if now >= self._tell_at:
             self._tell_at = now + int(spread(TELL_MS, 0.5, 1))
             await self._tell()
@@ -38,6 +41,7 @@ class AuditSealer:
     async def close(self) -> None:
         """Seals the last rows too: it may be long until another process does."""
         await seal(self._registry)
+        await self._credits.number()
 
     async def _tell(self) -> None:
         """Logs the heads of the chains. Logs kept elsewhere prove that the database was not rewritten."""

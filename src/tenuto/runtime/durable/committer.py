@@ -428,6 +428,11 @@ def _merge(batch: Batch, extra: Batch) -> None:
     batch.outbox += extra.outbox
     batch.audit += extra.audit
     batch.ledger += extra.ledger
+<<<<<<< HEAD
     batch.ledger_attempts += extra.ledger_attempts
     batch.job_index += extra.job_index
     batch.callbacks += extra.callbacks
+=======
+    batch.settlements += extra.settlements
+    batch.reserves += extra.reserves
+>>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 
-from tenuto.errors import EngineClosed, StorageError
+from tenuto.errors import EngineClosed, InsufficientCredits, StorageError
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref
 from tenuto.kernel.effects import EffectKey, RequestHold
@@ -85,6 +85,8 @@ class HeldExecutions:
         # Called when a record may have nothing to do here. The releaser sets it.
         self.on_idle: Callable[[Record], None] = _stay
         self.releasing: Counter[str] = Counter()  # released, and not committed yet
+        self.credits = store.credits
+        self._asking: set[asyncio.Future[None]] = set()
         self._callers: dict[Record, list[asyncio.Future[f.Answer]]] = {}  # wait for a commit
         self._loaded_again: set[str] = set()  # and nothing was committed for them since
 
@@ -227,14 +229,29 @@ class HeldExecutions:
         """Follows the agenda, unless another process owns the execution by now."""
         if self.records.get(record.state.id) is record:
             self._worker.follow_agenda(record, changed, rank)
-            if record.state.retry_hold and HOLD in changed:
+            if record.state.retries and HOLD in changed:
                 self._request_hold(record)
 
     def _request_hold(self, record: Record) -> None:
+        """Answers the request for another attempt's credits. The commit that opens the attempt reserves them."""
         effect = record.state.agenda[HOLD]
         assert isinstance(effect, RequestHold)
+        task = asyncio.ensure_future(self._answer_hold(record, effect.amount))
+        self._asking.add(task)
+        task.add_done_callback(self._asking.discard)
+
+    async def _answer_hold(self, record: Record, amount: int) -> None:
+        try:
+            has_credits = not amount or (await self.credits.account(record.state.tenant)).available >= amount
+        except StorageError as error:  # it stays on the agenda, and is asked for again by the next owner
+            report(f"The credits of execution {record.state.id} could not be read.", error)
+            self.park_broken(record)
+            return
         admitted = record.state.concurrency_key is None
-        fact = f.HoldGranted(at=self._now(), amount=effect.amount, admitted=admitted)
+        if has_credits:
+            fact: f.Fact = f.HoldGranted(at=self._now(), amount=amount, admitted=admitted)
+        else:
+            fact = f.HoldRefused(at=self._now())
         self._worker.run_errand(record, partial(self.apply, record, fact, RESUME))
 
     async def is_committed(self, execution_id: str) -> bool:
@@ -347,9 +364,19 @@ class HeldExecutions:
         record.fail_waiters(Moved())
         if fate == "stale":
             self.load_again(record)
+        elif fate == "insufficient_credits":
+            self._take_up_again(record)
         for answered in self._callers.pop(record, ()):
             if not answered.done():
                 answered.set_exception(not_committed(record.state.id, fate))
+
+    def _take_up_again(self, record: Record) -> None:
+        """Another attempt's credits were refused. The execution is still owned, and continues from what is stored."""
+        id = record.state.id
+        if id not in self._parked_executions.to_park:
+            self._parked_executions.to_park[id] = Parking(self._current.session, record.epoch, "", 0)
+            self._parked_executions.look_for_lost_claims()
+            self._wakeups.notify(WORK)
 
     def load_again(self, record: Record) -> None:
         """The database lost commits that it had acknowledged. The stored history is taken over as it is.
@@ -419,6 +446,8 @@ def not_committed(execution_id: str, fate: Fate) -> Exception:
             code="incompatible",
             hint="its status says so; any command tries again",
         )
+    if fate == "insufficient_credits":
+        return InsufficientCredits(f"The credits for another attempt of run {execution_id} could not be reserved.")
     if fate == "unknown":
         return StorageError(
             "The engine was closed while the database could not be reached; whether this was recorded is not known.",

@@ -139,12 +139,13 @@ class Mailbox:
         query = self._unread.begin()
         try:
             found = await self._store.mailbox.unread(self._current.session.id)
+            short_of = await self._short_of_credits(found)
             for mail in found:
                 record = self._held.records.get(mail.execution)
                 if record is not None and self._unread.is_new(query, mail.id, mail.execution):
                     self._unread.read(mail.id, mail.execution)
                     try:
-                        self._decide(record, mail)
+                        self._decide(record, mail, short_of.get(mail.execution))
                     except Exception as error:  # perhaps written by another release; the others are read all the same
                         if self._held.records.get(mail.execution) is record:  # else it is being parked already
                             report(UNREADABLE.format(mail.execution), error)
@@ -162,9 +163,24 @@ class Mailbox:
             if (record := self._held.records.get(id)) is not None:
                 self._releaser.release_if_idle(record)
 
-    def _decide(self, record: Record, mail: Mail) -> None:
+    async def _short_of_credits(self, found: list[Mail]) -> dict[str, f.Refused]:
+        """Retries of paid runs whose organisation has too few credits. Their commit would be refused, mail and all."""
+        short: dict[str, f.Refused] = {}
+        for mail in found:
+            record = self._held.records.get(mail.execution)
+            if record is None or not record.state.hold or record.state.finished != "failed":
+                continue
+            available = (await self._store.credits.account(record.state.tenant)).available
+            if available < record.state.hold:
+                short[mail.execution] = f.Refused("insufficient_credits", "the credits for another attempt are missing")
+        return short
+
+    def _decide(self, record: Record, mail: Mail, refused: f.Refused | None) -> None:
         fact = msgspec.structs.replace(decode_fact(mail.body), at=mail.received_at, cause=mail.id)
         state = record.state
+        if refused is not None and isinstance(fact, f.Retry):
+            self._write_verdict(record, mail, refused)
+            return
         seq, recorded = state.seq, False
 
         def committed(_: f.Answer) -> None:
@@ -173,6 +189,7 @@ class Mailbox:
 
         answer = self._held.apply(record, fact, _rank(fact), committed, mail.id)
         recorded = state.seq != seq
+<<<<<<< HEAD
         if not recorded:  # only the verdict is written
             verdict = MailVerdict(state.id, mail.id, encode_answer(answer))
             callback = callback_row(state, fact, answer)
@@ -181,6 +198,20 @@ class Mailbox:
             after = Basis(record.epoch, state.seq)
             write = CallbackWrite(execution=state.id, after=after, extra=extra, call=call, record=record)
             self._current.committer.add(write)
+=======
+        if not recorded:
+            self._write_verdict(record, mail, answer)
+
+    def _write_verdict(self, record: Record, mail: Mail, answer: f.Answer) -> None:
+        """Writes the verdict on a message that changed nothing."""
+        state = record.state
+        verdict = MailVerdict(state.id, mail.id, encode_answer(answer))
+        extra = self._writer.extra_rows(state, [], [], None, verdict)
+        call = partial(self._verdict_settled, record, mail.id)
+        after = Basis(record.epoch, state.seq)
+        write = CallbackWrite(execution=state.id, after=after, extra=extra, call=call, record=record)
+        self._current.committer.add(write)
+>>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
 
     def _verdict_settled(self, record: Record, id: str, fate: Fate) -> None:
         self._mail_settled(id, fate)

@@ -86,7 +86,8 @@ class Releaser:
         if not record.is_idle:
             return
         if state.finished is not None:
-            self.release(record)
+            if not state.retries:  # else its next run is about to be opened, or refused
+                self.release(record)
             return
         if record.parked:
             self._park(record)

@@ -106,7 +106,7 @@ class DurableRuntime:
         self._current = CurrentSession(lease_ms)
         self._wakeups = Wakeups(poll_ms, options.queues)
         self._relay = None if publish is None else Relay(store.outbox, publish, now, self._live_session)
-        self._sealing = AuditSealer(store.registry, now)
+        self._sealing = AuditSealer(store.registry, store.credits, now)
         self._watcher = Watcher(store)
         self._admission = TenantAdmission(store, self._check_open, self._wakeups.poll_s)
         self._parked_executions = ParkedExecutions()
@@ -256,7 +256,12 @@ class DurableRuntime:
         self.admission: Admission = self._admission
         self.limits = StoredLimits(store.limits, self._permits.changed, self._admission.forget)
         self.audit = RegistryAuditLog(self.operations.registry_of)
+<<<<<<< HEAD
         self.dispatch = DurableDispatch(store.jobs, self._worker, self._wakeups)
+=======
+        self.credits = store.credits
+        self.runs = store.runs
+>>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
 
     @property
     def observers(self) -> tuple[Observer, ...]:

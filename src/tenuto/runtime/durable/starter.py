@@ -6,6 +6,7 @@ from functools import partial
 
 from tenuto.errors import (
     ConcurrencyConflict,
+    InvalidTransition,
     StorageError,
     TenutoError,
 )
@@ -22,6 +23,7 @@ from tenuto.runtime.shared.in_flight import tenant_is_full
 from tenuto.runtime.start_request import StartRequest, Submitted, key_conflict
 from tenuto.storage.caller_connections import Caller, caller_of, check_database
 from tenuto.storage.caller_transactions import find_existing, start_within
+from tenuto.storage.credits import not_enough
 from tenuto.storage.port import EVERYTHING, Append, Batch, NewExecution, Store
 from tenuto.views.projections import PRIORITIES, standing
 
@@ -130,7 +132,7 @@ class Starter:
                 and performer not in self._claimer.limited
             )
             record = Record(self._held, performer, request.idempotency_key)
-            id = self._worker.environment.new_id()
+            id = request.execution_id or self._worker.environment.new_id()
             fate = await self._start_record(record, id, request, owned=owned)
             if fate == "committed":
                 self._admission.accepted(request.tenant)
@@ -207,6 +209,8 @@ class Starter:
             raise not_committed("", fate)
         if fate == "tenant_limit":
             self._admission.refused(request.tenant)
+        if fate == "insufficient_credits":
+            raise not_enough(request.hold, (await self._store.credits.account(request.tenant)).available)
         raise refusal_of(request, fate)
 
     async def _submit_within(self, caller: Caller, request: StartRequest) -> Submitted:
@@ -270,4 +274,6 @@ def refusal_of(request: StartRequest, fate: Fate) -> TenutoError:
         return ConcurrencyConflict(f"Another execution of {name!r} holds the key {key!r}.")
     if fate == "tenant_limit":
         return tenant_is_full(request.tenant)
+    if fate == "not_created":
+        return InvalidTransition("The run was cancelled or deleted before it started.", hint="create a new run")
     return StorageError("this process lost its session while it started the execution", code="session_lost")

@@ -3,14 +3,16 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import UTC, datetime
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 from msgspec import Raw
 
 from tenuto.authoring.context import HeartbeatReply, SagaContext
-from tenuto.authoring.program import Handler, Program
+from tenuto.authoring.program import AgentOutput, Handler, Planning, Program
+from tenuto.authoring.run_context import RunContext, Usage
 from tenuto.errors import IndeterminateError, NonRetryableError, PayloadError
+from tenuto.kernel import facts as f
 from tenuto.kernel.address import Phase, Ref, fan_of, idempotency_key, lease_id, step_id
 from tenuto.kernel.compensation import undo_policy
 from tenuto.kernel.definition import JSON, RetryPolicy, Step, owner_of, plain_name
@@ -21,10 +23,14 @@ from tenuto.kernel.plan import Node, handler_name
 from tenuto.kernel.retry import needs_begin
 from tenuto.kernel.state import Execution, StepState
 from tenuto.values.codec import encode
+from tenuto.values.credits import CREDIT, cost_of_tokens
 from tenuto.values.redaction import summary
 from tenuto.values.schema import Schema
 from tenuto.views import find_path, result_of, result_seqs, step_status
+from tenuto.views.agents import agents_of, given_input, place_of, planning_of
 
+Reported = TypeVar("Reported", bound=f.Outcome)
+CHARGED = (f.Succeeded, f.Failed, f.TimedOut, f.Planned)
 PLAN_TIMEOUT_MS: Final = RetryPolicy().timeout_ms
 
 
@@ -116,7 +122,13 @@ class Role:
         "timeout_ms",
     )
 
-    def __init__(self, node: Node, phase: Phase, handlers: Callable[[str], Handler | None]) -> None:
+    def __init__(
+        self,
+        node: Node,
+        phase: Phase,
+        handlers: Callable[[str], Handler | None],
+        plan_timeout_ms: int = PLAN_TIMEOUT_MS,
+    ) -> None:
         self.node = node
         self.phase: Phase = phase
         spec = node.spec
@@ -128,7 +140,7 @@ class Role:
         self.limits: tuple[str, ...] = ()
         self.template: Template | None = None
         self.schema: Schema | None = None
-        self.timeout_ms = PLAN_TIMEOUT_MS
+        self.timeout_ms = plan_timeout_ms
         self.step = spec if isinstance(spec, Step) else _PLANNING
         if isinstance(spec, Step):
             self._of_step(spec, phase)
@@ -155,7 +167,7 @@ _PLANNING = Step(id="plan")  # how a planner's exceptions are classified: as tho
 class Performer:
     """The attempts of one program's executions. Made once for each program; what is found out per step is kept."""
 
-    __slots__ = ("_handlers", "_owner", "_planned", "_roles", "classify", "program")
+    __slots__ = ("_handlers", "_owner", "_plan_timeout_ms", "_planned", "_roles", "classify", "program")
 
     def __init__(self, program: Program, handlers: Mapping[str, Handler]) -> None:
         self.program = program
@@ -163,6 +175,8 @@ class Performer:
         self._handlers = handlers
         self._owner = owner_of(program.name)
         self._planned = frozenset(program.plan.root.walk())
+        run = program.plan.run
+        self._plan_timeout_ms = PLAN_TIMEOUT_MS if run is None else run.planner_retry.timeout_ms
         self._roles: dict[tuple[Node, Phase], Role] = {}
 
     def replace(self, program: Program) -> None:
@@ -177,7 +191,7 @@ class Performer:
     def role(self, node: Node, phase: Phase) -> Role:
         role = self._roles.get((node, phase))
         if role is None:
-            role = Role(node, phase, self.handler)
+            role = Role(node, phase, self.handler, self._plan_timeout_ms)
             if node in self._planned:  # children that a planner added live and die with their execution
                 self._roles[node, phase] = role
         return role
@@ -192,6 +206,8 @@ def wanted(performer: Performer, state: Execution, ref: Ref) -> list[int]:
     seqs: list[int] = []
     if role.handler is not None:
         names.extend(role.handler.needs.results)
+        if role.handler.needs.agents:
+            seqs.extend(agent.output_seq for agent in agents_of(state))
         for id in role.handler.needs.compensation_results:
             undone = _step_named(state, id, ref.path)
             seqs.append(undone.undo_seq if undone is not None else 0)
@@ -221,15 +237,25 @@ class Attempt:
         "host",
         "payloads",
         "performer",
+        "rate",
         "ref",
         "role",
         "started_at",
         "state",
         "stopped",
+        "usage",
     )
 
     def __init__(
-        self, performer: Performer, role: Role, state: Execution, payloads: Payloads, host: Host, ref: Ref, now_ms: int
+        self,
+        performer: Performer,
+        role: Role,
+        state: Execution,
+        payloads: Payloads,
+        host: Host,
+        ref: Ref,
+        now_ms: int,
+        rate: int = CREDIT,
     ) -> None:
         assert role.handler is not None
         self.handler = role.handler
@@ -241,6 +267,8 @@ class Attempt:
         self.ref = ref
         self.started_at = now_ms
         self.stopped = False
+        self.rate = rate  # of tokens: millionths per 1,000
+        self.usage: Usage | None = None
         self._context: SagaContext | None = None
         self._rendered: Raw | None = None
 
@@ -282,6 +310,9 @@ class Attempt:
         path = self.ref.path
         if "#" in path and (clone := fan_of(path)) is not None:
             return self.payloads.item(*clone)
+        given = given_input(self.role.node)
+        if given is not None:
+            return given
         if self.state.by_step:
             return self.payloads.step_input(step_id(path)) if path else None
         return self.state.input
@@ -290,6 +321,22 @@ class Attempt:
     def own_result(self) -> Raw | None:
         seq = result_seqs(self.state, self.ref.path)
         return self.payloads.result(seq) if isinstance(seq, int) else None
+
+    def agent_outputs(self) -> list[AgentOutput]:
+        result = self.payloads.result
+        standing = [agent for agent in agents_of(self.state) if agent.status != "superseded"]
+        return [AgentOutput(agent.kind, result(agent.output_seq)) for agent in standing]
+
+    def planning(self) -> Planning:
+        return planning_of(self.state)
+
+    def with_usage(self, outcome: Reported) -> Reported:
+        """Adds what the handler reported to have used."""
+        used = self.usage
+        if used is None or not (used.credits or used.tokens) or not isinstance(outcome, CHARGED):
+            return outcome
+        cost = used.credits + cost_of_tokens(used.tokens, self.rate)
+        return msgspec.structs.replace(outcome, usage=cost, tokens=used.tokens)
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -346,7 +393,8 @@ class Attempt:
         if ref.phase != "forward":
             current = idempotency_key(state.tenant, state.id, ref.path, ref.phase, generation)
         progress = self.host.progress(ref.path)
-        return SagaContext(
+        is_run = state.plan.run is not None
+        context = (RunContext if is_run else SagaContext)(
             _Services(self),
             execution_id=state.id,
             saga=plain_name(state.plan.definition.name),
@@ -364,6 +412,12 @@ class Attempt:
             progress=_plain(progress),
             owner=owner_of(state.plan.definition.name),
         )
+        if isinstance(context, RunContext):
+            self.usage = Usage()
+            agent, task = place_of(ref.path)
+            left = state.hold - state.charged if state.hold else None
+            context.in_run(self.usage, agent_id=agent, task_id=task, attempt_number=state.run, left=left)
+        return context
 
     def _ends_at(self) -> int:
         """When its time is over: the attempt's, or that of the whole step if it is less."""

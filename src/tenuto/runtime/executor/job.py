@@ -109,7 +109,10 @@ class Job:
         if role.dispatches:  # the result comes from outside: what the sender returns is not kept
             return f.Succeeded(result=NULL)
         tables = (role.step.classify, attempt.performer.classify)
-        return succeeded(attempt.handler, role.phase, value, role.schema, may_repeat=role.may_repeat, classify=tables)
+        outcome = succeeded(
+            attempt.handler, role.phase, value, role.schema, may_repeat=role.may_repeat, classify=tables
+        )
+        return attempt.with_usage(outcome)
 
     def _failed(self, error: BaseException) -> Ending:
         # What it raises when it is cancelled says nothing of the effect; what it cancelled itself is a failure.
@@ -122,6 +125,8 @@ class Job:
         met a value that cannot be used, such as another execution's result: its effect is unknown."""
         attempt, role = self.attempt, self.attempt.role
         ending = failed(error, role.step, attempt.performer.classify, may_repeat=role.may_repeat)
+        if isinstance(ending, f.Failed):
+            ending = attempt.with_usage(ending)
         if role.may_repeat or not isinstance(error, PayloadError | ExpressionError) or not attempt.is_readable():
             return ending
         if isinstance(ending, Parked):
@@ -191,7 +196,7 @@ class Job:
         self.timed_out = True
         if self._task is not None:
             self._task.cancel()
-        self._report(self, f.TimedOut())
+        self._report(self, self.attempt.with_usage(f.TimedOut()))
 
     def _end(self, ending: Ending) -> None:
         if self._timer is not None:

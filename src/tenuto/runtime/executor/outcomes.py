@@ -158,7 +158,7 @@ def _planned(value: object) -> f.Outcome:
         )
     children: list[JSON] = []
     for position, child in enumerate(value):
-        document = msgspec.to_builtins(child) if isinstance(child, Step | Scope) else child
+        document = msgspec.json.decode(msgspec.json.encode(child)) if isinstance(child, Step | Scope) else child
         try:
             node_from_document(document)
         except (msgspec.ValidationError, TypeError) as error:

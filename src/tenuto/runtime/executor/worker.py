@@ -371,7 +371,8 @@ class Worker:
     # -- Handlers ------------------------------------------------------------------------------------------------------
 
     def _attempt(self, record: Record, ref: Ref, role: Role) -> Attempt:
-        return Attempt(record.performer, role, record.state, record.payloads, record, ref, self.now())
+        rate = self.environment.credits.per_1000_tokens
+        return Attempt(record.performer, role, record.state, record.payloads, record, ref, self.now(), rate)
 
     def _run(self, record: Record, ref: Ref, role: Role) -> None:
         loop = self.loop

@@ -9,7 +9,7 @@ from functools import partial
 
 import msgspec
 
-from tenuto.errors import ConcurrencyConflict, EngineClosed, NotFound, NotSupported
+from tenuto.errors import ConcurrencyConflict, EngineClosed, InvalidTransition, NotFound, NotSupported
 from tenuto.kernel import facts as f
 from tenuto.kernel.address import Ref, lease_id
 from tenuto.kernel.decide import Decision
@@ -29,13 +29,19 @@ from tenuto.runtime.shared.in_flight import InFlight
 from tenuto.runtime.shared.job_rows import add_job_rows, with_cause
 from tenuto.runtime.shared.outbox_relay import Relay
 from tenuto.runtime.start_request import StartRequest, Submitted, key_conflict
+from tenuto.storage.credits import not_enough
+from tenuto.storage.memory.credits import MemoryBooks
 from tenuto.storage.memory.outbox import MemoryOutbox
 from tenuto.storage.memory.registry import MemoryRegistry
 from tenuto.storage.memory.status_changes import MemoryStatusChanges
 from tenuto.storage.port import Batch
 from tenuto.storage.status_changes import StatusChange
 from tenuto.views import Waiting, finished_at
+<<<<<<< HEAD
 from tenuto.views.jobs import callback_row, is_job
+=======
+from tenuto.views.ledger import Reserve, bookings
+>>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
 from tenuto.views.messages import Announced
 from tenuto.views.projections import audit
 
@@ -74,7 +80,14 @@ class MemoryExecutions:
         self._beside = beside
         self._by_key: dict[tuple[str, str], tuple[str, str]] = {}
         self._keys = ConcurrencyKeys()
+        self._books: MemoryBooks | None = None
         self._timer = WakeTimer(worker.environment, self.records, self._wake)
+
+    def books(self) -> MemoryBooks:
+        """The accounts, created on first use."""
+        if self._books is None:
+            self._books = MemoryBooks()
+        return self._books
 
     def find(self, tenant: str | None, execution_id: str) -> Record:
         record = self.records.get(execution_id)
@@ -112,17 +125,28 @@ class MemoryExecutions:
             return Submitted(seen[0], created=False)
         program = request.program
         self._refuse_conflict(request)
+        self._refuse_unpaid(request)
         self._in_flight.check(tenant)
         self._in_flight.enter(tenant)
         record = Record(self, self._registry.performer(program.name, program.version), key)
         admitted = self._keys.join(record, tenant, request.concurrency_key)
-        id = self._worker.environment.new_id()
+        id = request.execution_id or self._worker.environment.new_id()
         self.apply(record, request.fact(id, self._now(), admitted=admitted, owned=self._worker.works))
         self.records[id] = record
         self.in_order.append(record)
         if key is not None:
             self._by_key[tenant, key] = (id, request.digest)
         return Submitted(id, created=True)
+
+    def _refuse_unpaid(self, request: StartRequest) -> None:
+        if request.execution_id is None:
+            return
+        reserve = Reserve(execution=request.execution_id, tenant=request.tenant, amount=request.hold, starts=True)
+        match self.books().refusal(reserve):
+            case "insufficient_credits":
+                raise not_enough(request.hold, self.books().available(request.tenant))
+            case "not_created":
+                raise InvalidTransition("The run was cancelled or deleted.", hint="create a new run")
 
     def _refuse_conflict(self, request: StartRequest) -> None:
         key, name = request.concurrency_key, request.program.name
@@ -141,6 +165,8 @@ class MemoryExecutions:
         state = record.state
         if state.finished != "failed":
             return self.apply(record, fact, RESUME)
+        if state.hold > (available := self.books().available(state.tenant) if state.hold else 0):
+            raise not_enough(state.hold, available)
         self._in_flight.check(state.tenant)
         admitted = self._keys.join(record, state.tenant, state.concurrency_key)
         fact = msgspec.structs.replace(fact, admitted=admitted, owned=self._worker.works)
@@ -180,6 +206,8 @@ class MemoryExecutions:
                     self.audited_in.note_now(row)
             if self._announced is not None:
                 self._announce(state, decision.entries)
+            if state.hold or state.plan.run is not None:
+                self.books().book(bookings(state, decision.entries), self._now())
             self._take_effect(record, decision.entries, rank)
         if record.parked and isinstance(fact, f.Cancel):
             self._return_parked(record)
@@ -220,7 +248,7 @@ class MemoryExecutions:
             self._observers.decided(record, entries)
         if changed:
             self._worker.follow_agenda(record, changed, rank)
-            if state.retry_hold and HOLD in changed:
+            if state.retries and HOLD in changed:
                 self._worker.call_soon(partial(self._grant_hold, record, state.agenda[HOLD]))
         if record.is_active and state.finished is not None:
             self._finish(record)
@@ -235,6 +263,9 @@ class MemoryExecutions:
 
     def _grant_hold(self, record: Record, effect: object) -> None:
         assert isinstance(effect, RequestHold)
+        if effect.amount and self.books().available(record.state.tenant) < effect.amount:
+            self.apply(record, f.HoldRefused(at=self._now()), RESUME)
+            return
         admitted = self._keys.join(record, record.state.tenant, record.state.concurrency_key)
         self._activate(record)
         self.apply(record, f.HoldGranted(at=self._now(), amount=effect.amount, admitted=admitted), RESUME)

@@ -22,9 +22,11 @@ from tenuto.runtime.shared.overview import Overviews
 from tenuto.runtime.shared.reviews import StoredReviews
 from tenuto.runtime.shared.status_feed import StatusFeed
 from tenuto.runtime.vitals import Vitals
+from tenuto.storage.credits import CreditStore
 from tenuto.storage.memory.outbox import MemoryOutbox
 from tenuto.storage.memory.registry import MemoryRegistry
 from tenuto.storage.notices import Notice, Notices
+from tenuto.storage.runs import RunStore
 from tenuto.views.messages import Announced, Publish
 
 from .dispatch import MemoryDispatch
@@ -124,6 +126,14 @@ class MemoryRuntime:
         if self._registry is None:
             self._registry = self._executions.audited_in = MemoryRegistry()
         return self._registry
+
+    @property
+    def credits(self) -> CreditStore:
+        return self._executions.books().credits
+
+    @property
+    def runs(self) -> RunStore:
+        return self._executions.books().runs
 
     # -- Lifecycle -----------------------------------------------------------------------------------------------------
 

@@ -13,13 +13,14 @@ from tenuto.storage.port import Batch
 from tenuto.storage.registry import SqlRegistry
 from tenuto.storage.shared.rows import rest_of
 from tenuto.storage.sqlite.database import all_or_none
+from tenuto.storage.sqlite.errors import translated
 from tenuto.storage.statements import NOTE, Statement
 from tenuto.views.projections import AuditRow
 
 
 class MemoryRegistry(SqlRegistry):
     def __init__(self) -> None:
-        self._memory = _Memory()
+        self._memory = MemoryDatabase()
         super().__init__(self._memory)
         self.catalog: Catalog = SqlCatalog(self._memory)
         self.jobs = JobStore(self._memory, skip_locked=False)
@@ -35,7 +36,9 @@ class MemoryRegistry(SqlRegistry):
                 self._memory.execute(query, row)
 
 
-class _Memory:
+class MemoryDatabase:
+    """A SQLite database without a file. Implements `Statements`."""
+
     def __init__(self) -> None:
         self._connection = apsw.Connection(":memory:")
         for migration in migrations("sqlite"):
@@ -51,4 +54,5 @@ class _Memory:
         return await self.fetch(query, values)
 
     async def run_all(self, statements: Sequence[Statement]) -> bool:
-        return all_or_none(self._connection, statements)
+        with translated():
+            return all_or_none(self._connection, statements)

@@ -6,7 +6,7 @@ written by further statements of the same transaction.
 """
 
 from collections.abc import Sequence, Set
-from typing import Any
+from typing import Any, Literal
 
 import asyncpg
 import msgspec
@@ -21,9 +21,13 @@ from .admissions import admit, known_keys, refused_starts
 from .database import PostgresDatabase
 from .errors import translated
 from .lock_conflicts import blocked
+from .reserves import refused_reserves, reserve
 from .statements import LIVE, NOW
 from .tasks import withdraw
 
+_SETTLE = "INSERT INTO credit_changes (tenant, balance, held) VALUES ($1, $2, $3)"
+Isolation = Literal["read_committed", "serializable"]
+SERIALIZABLE_TRIES = 5
 COLUMNS = ", ".join(ExecutionRow.__struct_fields__)
 
 # fmt: off
@@ -174,8 +178,9 @@ WHERE e.id IS NULL OR b.seq IS DISTINCT FROM {_LAST.format("b.execution")}"""
 class PostgresCommits:
     """Writes batches, and finds out what became of one whose outcome is unknown."""
 
-    def __init__(self, database: PostgresDatabase) -> None:
+    def __init__(self, database: PostgresDatabase, *, serializable: bool = False) -> None:
         self._database = database
+        self._serializable = serializable  # commits with a reserve
 
     async def commit(self, batch: Batch) -> Committed:
         database = self._database
@@ -194,8 +199,23 @@ class PostgresCommits:
     async def _commit(self, batch: Batch) -> Committed:
         if _is_plain(batch):
             return await self._write_all(batch, {})
-        async with self._database.committer.transaction():
-            refused = await refused_starts(self._database.committer, batch)
+        if batch.reserves and self._serializable:
+            for _ in range(SERIALIZABLE_TRIES):
+                try:
+                    return await self._commit_in_parts(batch, "serializable")
+                except (asyncpg.SerializationError, asyncpg.DeadlockDetectedError):
+                    continue  # locks and constraints decide at last: they need no isolation
+        return await self._commit_in_parts(batch, "read_committed")
+
+    async def _commit_in_parts(self, batch: Batch, isolation: Isolation) -> Committed:
+        connection = self._database.committer
+        async with connection.transaction(isolation=isolation):
+            refused = await refused_starts(connection, batch)
+            if batch.reserves:
+                unpaid = await refused_reserves(connection, batch)
+                known = await known_keys(connection, [start for start in batch.starts if start.id in unpaid])
+                repeated = [start.id for start in batch.starts if (start.tenant, start.key) in known]
+                refused = {**unpaid, **dict.fromkeys(repeated, "duplicate_key"), **refused}
             committed = await self._write_all(batch, {**refused, **await self._refused_extras(batch)})
             if not committed.fenced:
                 await self._rest(batch, committed.refused)
@@ -302,6 +322,11 @@ class PostgresCommits:
                 await admit(connection, standing)
         for query, rows in rest_of(batch, refused):
             await connection.executemany(query, rows)
+        if batch.reserves:
+            await reserve(connection, batch.reserves, refused)
+        changes = [(s.tenant, s.balance, s.held) for s in batch.settlements if s.execution not in refused]
+        if changes:
+            await connection.executemany(_SETTLE, changes)
         unwanted = [task for task in batch.withdrawn if task.execution not in refused]
         if unwanted:
             await withdraw(connection, unwanted)
@@ -323,10 +348,16 @@ class PostgresCommits:
 def _is_plain(batch: Batch) -> bool:
     """Whether the one statement is enough. For keys it is: the unique index decides between two starts."""
     tasks = batch.tasks or batch.tasks_ended or batch.withdrawn
+<<<<<<< HEAD
     rare = batch.reviews or batch.closed or batch.mail or batch.snapshots or batch.outbox
     return not (
         tasks or rare or batch.is_about_jobs or any(standing.admission for standing in batch.standings.values())
     )
+=======
+    paid = batch.ledger or batch.settlements or batch.reserves
+    rare = paid or batch.reviews or batch.closed or batch.mail or batch.snapshots or batch.outbox
+    return not (tasks or rare or any(standing.admission for standing in batch.standings.values()))
+>>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
 
 
 def _places(starts: Sequence[NewExecution]) -> dict[str, int]:

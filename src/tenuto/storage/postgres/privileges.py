@@ -50,6 +50,11 @@ GRANTS: Final[dict[str, Rights]] = {
     "progress": Rights(_ALL),
     "admissions": Rights(_ALL),
     "tenant_limits": Rights(_ALL),
+    "runs": Rights(_KEPT, ("started_at", "cancelled_at", "deleted_at"), _DELETE),
+    "ledger": Rights(_KEPT, ("n", "available_after", "hash")),  # once, which a trigger sees to
+    "ledger_head": Rights(_KEPT, ("n", "available", "hash")),
+    "credit_accounts": Rights(_KEPT, ("balance", "held")),
+    "credit_changes": Rights(("SELECT", "INSERT", "DELETE")),
     "tenant_changes": Rights(("SELECT", "INSERT", "DELETE")),
     "limits": Rights(_ALL),
     "limit_holders": Rights(_ALL),

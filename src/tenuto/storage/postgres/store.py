@@ -3,12 +3,17 @@
 from collections.abc import Callable, Sequence, Set
 
 from tenuto.storage.catalog import SqlCatalog
+<<<<<<< HEAD
 from tenuto.storage.jobs import JobStore
+=======
+from tenuto.storage.credits import SqlCredits
+>>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
 from tenuto.storage.outbox import SqlOutbox
 from tenuto.storage.port import Append, Batch, Committed, Hints, TenantReads
 from tenuto.storage.pruning import Pruning
 from tenuto.storage.registry import SqlRegistry
 from tenuto.storage.reviews import SqlReviews
+from tenuto.storage.runs import SqlRuns
 from tenuto.storage.shared.notices import SqlNotices
 from tenuto.storage.shared.operations import SqlOperations
 from tenuto.storage.shared.progress import SqlProgress
@@ -28,7 +33,7 @@ from .tasks import PostgresTasks
 class PostgresStore:
     """Implements `Store`."""
 
-    def __init__(self, dsn: str, *, read_only: bool = False) -> None:
+    def __init__(self, dsn: str, *, read_only: bool = False, serializable: bool = False) -> None:
         database = PostgresDatabase(dsn, read_only=read_only)
         self.database = database
         self.sessions = PostgresSessions(database)
@@ -38,6 +43,8 @@ class PostgresStore:
         self.executions = PostgresExecutions(database)
         self.limits = PostgresLimits(database.lend)
         self.registry = SqlRegistry(database)
+        self.credits = SqlCredits(database)
+        self.runs = SqlRuns(database)
         self.outbox = SqlOutbox(database, skip_locked=True)
         self.jobs = JobStore(database, skip_locked=True)
         self.reviews = SqlReviews(database)
@@ -47,7 +54,7 @@ class PostgresStore:
         self.progress = SqlProgress(database)
         self.operations = SqlOperations(database, self.tasks)
         self.status_changes = SqlStatusChanges(database)
-        self._commits = PostgresCommits(database)
+        self._commits = PostgresCommits(database, serializable=serializable)
         self._notifier: Notifier | None = None
 
     def for_tenant(self, tenant: str | None) -> TenantReads:

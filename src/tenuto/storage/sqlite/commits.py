@@ -16,6 +16,7 @@ from .admissions import admit, count_in_flight, refused_starts, room_left
 from .database import SqliteDatabase
 from .errors import translated
 from .plain_batch import APPENDS, CHANGES, MOVES, REFUSED, STARTS, Plain, as_json, commit_plain, plain
+from .reserves import book, refused_reserves
 from .statements import is_live
 from .tasks import withdraw
 
@@ -63,7 +64,10 @@ class SqliteCommits:
             if batch.session is not None and not is_live(connection, batch.session):
                 return Committed(now, fenced=True)
             limited = self._has_limits = bool(connection.execute("SELECT EXISTS (SELECT 1 FROM tenant_limits)").get)
-            refused = refused_starts(connection, batch.starts, limited=limited)
+            refused = {
+                **refused_reserves(connection, batch),
+                **refused_starts(connection, batch.starts, limited=limited),
+            }
             if batch.bases:
                 refused.update(connection.execute(_REFUSED, (as_json(basis_values(batch)), batch.session)))
             starts = [start for start in batch.starts if start.id not in refused]
@@ -83,6 +87,7 @@ class SqliteCommits:
                 if standing.admission and standing.id not in refused:
                     admit(connection, standing, now)
             self._rest(batch, refused)
+            book(connection, batch, refused, now)
             room = room_left(connection, batch.starts) if limited and batch.starts else {}
             return Committed(now, refused=refused, room=room)
 

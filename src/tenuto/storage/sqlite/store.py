@@ -3,12 +3,17 @@
 from collections.abc import Callable, Sequence, Set
 
 from tenuto.storage.catalog import SqlCatalog
+<<<<<<< HEAD
 from tenuto.storage.jobs import JobStore
+=======
+from tenuto.storage.credits import SqlCredits
+>>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
 from tenuto.storage.outbox import SqlOutbox
 from tenuto.storage.port import Append, Batch, Committed, Hints, TenantReads
 from tenuto.storage.pruning import Pruning
 from tenuto.storage.registry import SqlRegistry
 from tenuto.storage.reviews import SqlReviews
+from tenuto.storage.runs import SqlRuns
 from tenuto.storage.shared.notices import SqlNotices
 from tenuto.storage.shared.operations import SqlOperations
 from tenuto.storage.shared.progress import SqlProgress
@@ -40,6 +45,8 @@ class SqliteStore:
         self.executions = SqliteExecutions(database)
         self.limits = SqliteLimits(database.in_transaction, database.fetch, database.now)
         self.registry = SqlRegistry(database)
+        self.credits = SqlCredits(database)
+        self.runs = SqlRuns(database)
         self.outbox = SqlOutbox(database, skip_locked=False)
         self.jobs = JobStore(database, skip_locked=False)
         self.reviews = SqlReviews(database)

@@ -2,6 +2,8 @@
 
 from typing import Literal
 
+import msgspec
+
 from tenuto.kernel.decide.credits import charge
 from tenuto.kernel.decide.scopes import escalates_when_spent
 from tenuto.kernel.decide.turn import Turn, may_repeat
@@ -18,7 +20,7 @@ from tenuto.kernel.events import (
     ReviewResolved,
     Verdict,
 )
-from tenuto.kernel.facts import Failed, Reported, Succeeded, TimedOut
+from tenuto.kernel.facts import Failed, Outcome, Reported, Succeeded, TimedOut
 from tenuto.kernel.retry import Judgement, delay_ms, judge, uncapped_delay_ms
 from tenuto.kernel.state import StepState
 
@@ -30,16 +32,22 @@ SETTLED_BY_ITSELF = "the attempt's own answer came after all"
 def forward_reported(turn: Turn, step: StepState, fact: Reported) -> None:
     if step.open is None or step.open.ref != fact.ref:
         _settle_without_probe(turn, step)
+        fact = msgspec.structs.replace(fact, outcome=_without_usage(fact.outcome))
     match fact.outcome:
         case Succeeded():
             _succeed(turn, step, fact)
         case Failed():
             _fail(turn, step, fact, fact.outcome)
         case TimedOut():
-            time_out(turn, step, "attempt", fact.started_at, fact.worker, fact.outcome.usage, fact.build)
+            time_out(turn, step, "attempt", fact.started_at, fact.worker, fact.outcome, fact.build)
         case _:
             outcome = Failed(error_class="NON_RETRYABLE", code="bad_report", summary="this outcome is for probes only")
             _fail(turn, step, fact, outcome)
+
+
+def _without_usage(outcome: Outcome) -> Outcome:
+    """The usage of a late report is not charged: the attempt was recorded before, with what it had reported."""
+    return msgspec.structs.replace(outcome, usage=0, tokens=0) if isinstance(outcome, Succeeded | Failed) else outcome
 
 
 def _settle_without_probe(turn: Turn, step: StepState) -> None:
@@ -69,7 +77,12 @@ def _succeed(turn: Turn, step: StepState, fact: Reported) -> None:
             node.step.set_variable,
             mark_of(state, node, step.path),
             fact.build,
+<<<<<<< HEAD
             fact.workspace,
+=======
+            outcome.usage,
+            outcome.tokens,
+>>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
         )
     )
     if exhausted:
@@ -111,7 +124,12 @@ def _fail(turn: Turn, step: StepState, fact: Reported, outcome: Failed) -> None:
             fact.build,
             outcome.retry_after_ms,
             outcome.trace,
+<<<<<<< HEAD
             fact.workspace,
+=======
+            outcome.usage,
+            outcome.tokens,
+>>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
         )
     )
     _carry_out(turn, step, verdict, failure, review, exhausted=exhausted)
@@ -141,7 +159,7 @@ def time_out(
     kind: Literal["attempt", "ack", "result"],
     started_at: int,
     worker: str,
-    usage: int,
+    outcome: TimedOut,
     build: str = "",
 ) -> None:
     """Handles a timeout. If the step is not safe to retry, its outcome is unknown."""
@@ -155,7 +173,7 @@ def time_out(
         error_class = "TRANSIENT" if kind == "attempt" else spec.classify.get("TimeoutError", "TRANSIENT")
     failure = Failure(error_class, f"{kind}_timeout", f"no {_AWAITED[kind]} in time", ref.path)
     tries = step.tries + 1
-    charged, exhausted = charge(state, usage)
+    charged, exhausted = charge(state, outcome.usage)
     repeat = may_repeat(state, step) and not exhausted
     judgement = judge(spec, "timed_out", error_class, tries=tries, losses=step.losses, may_repeat=repeat)
     verdict, review = _disposed(turn, step, judgement, failure, exhausted=exhausted)
@@ -174,6 +192,8 @@ def time_out(
             judgement.half_done,
             charged,
             build,
+            outcome.usage,
+            outcome.tokens,
         )
     )
     _carry_out(turn, step, verdict, failure, review, exhausted=exhausted)

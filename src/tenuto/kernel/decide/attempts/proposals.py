@@ -40,7 +40,8 @@ def plan_reported(turn: Turn, scope: ScopeState, fact: Reported) -> None:
         return
     charged, exhausted = charge(state, fact.outcome.usage)
     specs = encode(list(children))
-    turn.emit(ChildrenAdded(path, number, specs, len(children), superseded, fact.started_at, fact.worker, charged))
+    used = (charged, fact.outcome.usage, fact.outcome.tokens)
+    turn.emit(ChildrenAdded(path, number, specs, len(children), superseded, fact.started_at, fact.worker, *used))
     if exhausted:
         stop_for_credits(turn, path)
     elif not children and scope.remaining == 0 and not scope.succeeded:
@@ -99,7 +100,8 @@ def plan_failed(turn: Turn, scope: ScopeState, fact: Reported, failure: Failure)
     path, phase, number = fact.ref.parts
     policy = plan_policy(state)
     tries = scope.plan_tries + 1
-    charged, exhausted = charge(state, _usage(fact.outcome))
+    usage, tokens = _usage(fact.outcome)
+    charged, exhausted = charge(state, usage)
     again = (
         failure.error_class in policy.retry_on_classes
         and tries < policy.max_attempts
@@ -112,7 +114,19 @@ def plan_failed(turn: Turn, scope: ScopeState, fact: Reported, failure: Failure)
     verdict: Literal["retry", "fail"] = "retry" if again else "fail"
     said, trace = (fact.started_at, fact.worker, failure), trace_of(fact.outcome)
     turn.emit(
-        AttemptFailed(path, phase, number, *said, verdict, retry_at, charge=charged, retry_after_ms=wanted, trace=trace)
+        AttemptFailed(
+            path,
+            phase,
+            number,
+            *said,
+            verdict,
+            retry_at,
+            charge=charged,
+            retry_after_ms=wanted,
+            trace=trace,
+            usage=usage,
+            tokens=tokens,
+        )
     )
     if exhausted:
         stop_for_credits(turn, path)
@@ -121,5 +135,5 @@ def plan_failed(turn: Turn, scope: ScopeState, fact: Reported, failure: Failure)
         advance(turn, scope)
 
 
-def _usage(outcome: Outcome) -> int:
-    return outcome.usage if isinstance(outcome, Failed | TimedOut | Planned) else 0
+def _usage(outcome: Outcome) -> tuple[int, int]:
+    return (outcome.usage, outcome.tokens) if isinstance(outcome, Failed | TimedOut | Planned) else (0, 0)
