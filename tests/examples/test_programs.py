@@ -69,7 +69,7 @@ def test_a_program_runs_by_itself(name: str) -> None:
 
 
 def test_the_survey_prints_what_it_found_and_cost(tmp_path: Path) -> None:
-    program = [sys.executable, EXAMPLES / "survey" / "survey.py"]
+    program = [sys.executable, str(EXAMPLES / "survey" / "survey.py")]
     done = subprocess.run(program, capture_output=True, text=True, check=False, cwd=tmp_path)
     assert (done.returncode, done.stdout) == (0, "[1499] 37.5\n"), done.stderr
 
