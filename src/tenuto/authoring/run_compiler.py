@@ -173,6 +173,7 @@ def _policies(settings: RunSettings, retries: bool, translator: Translator) -> P
         max_rounds=settings.max_attempts,
         retry_budget=settings.retry_budget,
         escalation=_escalation(settings, translator),
+        classify={"PayloadError": "RETRYABLE"},  # an agent may give a better answer when it is asked again
         run=RunPolicies(
             max_attempts=settings.max_attempts,
             resume_timeout_ms=time("resume_timeout", settings.resume_timeout) or 1,
