@@ -66,8 +66,9 @@ class Backend:
     operations: Operations
     feed: Feed
     notices: Notices | None  # None: no handlers run here
-<<<<<<< HEAD
     dispatch: Dispatch | None  # None: the command gateway is elsewhere
+    credits: Callable[[], CreditStore] | None = None  # None: a client of a service
+    runs: Callable[[], RunStore] | None = None
 
 
 def local_dispatch(backend: Backend) -> Dispatch:
@@ -75,7 +76,3 @@ def local_dispatch(backend: Backend) -> Dispatch:
     if backend.dispatch is None:
         raise NotSupported("Jobs are not available here over HTTP.", code="not_over_http", hint="use the service's API")
     return backend.dispatch
-=======
-    credits: Callable[[], CreditStore] | None = None  # None: a client of a service
-    runs: Callable[[], RunStore] | None = None
->>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)

@@ -119,12 +119,9 @@ def _local(runtime: Runtime, environment: Environment, telemetry: "Telemetry | N
         operations=runtime.operations,
         feed=runtime.feed,
         notices=runtime.notices,
-<<<<<<< HEAD
         dispatch=runtime.dispatch,
-=======
         credits=lambda: runtime.credits,
         runs=lambda: runtime.runs,
->>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
     )
 
 

@@ -7,10 +7,10 @@ from msgspec import Struct
 
 from tenuto.access.confirmation import confirm
 from tenuto.errors import InvalidInput, NotFound, NotPermitted, NotSupported
-from tenuto.storage.credits import AccountRow, CreditStore, LedgerEntryRow, VerifiedLedger, verify_ledger
+from tenuto.storage.credits import AccountRow, CreditStore, StoredCreditEntry, VerifiedLedger, verify_ledger
 from tenuto.values.credits import Amount, decimal_text, millionths
 from tenuto.values.names import DEFAULT_TENANT, check_name, check_one_of
-from tenuto.views.ledger import Direction, LedgerRow
+from tenuto.views.ledger import CreditEntry, Direction
 from tenuto.views.projections import AuditRow
 from tenuto.views.shapes import rfc3339
 
@@ -144,7 +144,7 @@ class Credits:
             raise InvalidInput.at("/entry", "not_a_charge", f"entry {entry} is a {charge.type}, not a charge")
         await self._confirm(tenant, "reverse", str(entry), reason)
         return await self._write(
-            LedgerRow(
+            CreditEntry(
                 execution=charge.execution,
                 attempt=charge.attempt,
                 step=charge.step,
@@ -183,7 +183,7 @@ class Credits:
         tenant = tenant_of(context, org_id)
         await self._confirm(tenant, type, f"{direction}{found}/{idempotency_key}", reason)
         return await self._write(
-            LedgerRow(
+            CreditEntry(
                 tenant=tenant,
                 type="topup" if type == "topup" else "adjust",
                 amount=found,
@@ -202,7 +202,7 @@ class Credits:
             registry = context.backend.operations.registry
             await confirm(registry, context.scope, context.now, "credits", ("account", tenant), reason, verb, what)
 
-    async def _write(self, row: LedgerRow) -> LedgerEntry:
+    async def _write(self, row: CreditEntry) -> LedgerEntry:
         note = AuditRow(
             tenant=row.tenant,
             at=row.created_at,
@@ -224,7 +224,7 @@ def _account(row: AccountRow) -> Account:
     )
 
 
-def entry_document(row: LedgerEntryRow) -> LedgerEntry:
+def entry_document(row: StoredCreditEntry) -> LedgerEntry:
     return LedgerEntry(
         id=str(row.position),
         n=row.n,

@@ -134,12 +134,9 @@ class Engine(EngineStarts, EngineQueries):
         publish: Publish | None = None,
         retention: Duration | None = None,
         read_only: bool = False,
-<<<<<<< HEAD
         bus: BusSettings | None = None,
-=======
         credits: Literal["on", "off"] | CreditPolicy = "on",
         ledger_isolation: Literal["locked", "serializable"] = "locked",
->>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
     ) -> None:
         sinks = tuple(events)
         self.url = url

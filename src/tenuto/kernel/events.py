@@ -186,12 +186,9 @@ class AttemptSucceeded(Recorded, frozen=True, array_like=True, tag="ok"):
     variable: str | None = None
     key: str | None = None
     build: str = ""
-<<<<<<< HEAD
     workspace: str = ""
-=======
     usage: int = 0  # as reported, in millionths; `charge` is the part that the hold covered
     tokens: int = 0
->>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
 
 
 class AttemptFailed(Recorded, frozen=True, array_like=True, tag="failed"):
@@ -210,12 +207,9 @@ class AttemptFailed(Recorded, frozen=True, array_like=True, tag="failed"):
     build: str = ""
     retry_after_ms: int | None = None
     trace: str = ""
-<<<<<<< HEAD
     workspace: str = ""
-=======
     usage: int = 0
     tokens: int = 0
->>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
 
 
 class AttemptTimedOut(Recorded, frozen=True, array_like=True, tag="timeout"):

@@ -25,11 +25,8 @@ from tenuto.runtime.start_request import StartRequest, Submitted
 from tenuto.runtime.vitals import Vitals
 from tenuto.storage.audit import Kept, Verified
 from tenuto.storage.catalog import Catalog, DefinitionStatus
-<<<<<<< HEAD
-from tenuto.storage.jobs import JobStore
-=======
 from tenuto.storage.credits import CreditStore
->>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
+from tenuto.storage.jobs import JobStore
 from tenuto.storage.notices import Notices
 from tenuto.storage.operations import BacklogRow
 from tenuto.storage.outbox import OutboxStore

@@ -16,7 +16,7 @@ from msgspec import Struct, structs
 
 from tenuto.errors import IdempotencyConflict, InsufficientCredits, StorageError
 from tenuto.values.credits import decimal_text
-from tenuto.views.ledger import LedgerRow
+from tenuto.views.ledger import CreditEntry
 from tenuto.views.projections import AuditRow
 
 from .statements import Statement, Statements, marks, noting
@@ -26,7 +26,7 @@ MAX_CONFLICTS = 20
 _MARK = b"\x02"  # what is hashed here is a ledger entry
 
 
-class LedgerEntryRow(LedgerRow, frozen=True, kw_only=True):
+class StoredCreditEntry(CreditEntry, frozen=True, kw_only=True):
     """A ledger entry as it is stored. Without `n`, it has no number yet."""
 
     position: int
@@ -60,14 +60,16 @@ class CreditStore(Protocol):
 
     async def accounts(self, after: str, limit: int) -> list[AccountRow]: ...
 
-    async def entries(self, tenant: str, after: int, limit: int, execution: str | None = None) -> list[LedgerEntryRow]:
+    async def entries(
+        self, tenant: str, after: int, limit: int, execution: str | None = None
+    ) -> list[StoredCreditEntry]:
         """Numbered entries in their order, from this number on."""
 
-    async def entry(self, tenant: str, n: int) -> LedgerEntryRow | None: ...
+    async def entry(self, tenant: str, n: int) -> StoredCreditEntry | None: ...
 
-    async def find(self, tenant: str, key: str) -> LedgerEntryRow | None: ...
+    async def find(self, tenant: str, key: str) -> StoredCreditEntry | None: ...
 
-    async def post(self, row: LedgerRow, note: AuditRow) -> LedgerEntryRow:
+    async def post(self, row: CreditEntry, note: AuditRow) -> StoredCreditEntry:
         """Writes a topup or an adjustment with its key. The same key and amount return the same entry."""
 
     async def number(self) -> int:
@@ -79,12 +81,13 @@ class CreditStore(Protocol):
         """When the oldest entry without a number was written."""
 
 
-_ENTRY = ", ".join(LedgerEntryRow.__struct_fields__)
-_ROW = LedgerRow.__struct_fields__
-INSERT_LEDGER = f"INSERT INTO ledger ({', '.join(_ROW)}) VALUES ({marks(len(_ROW))})"
+_ENTRY = ", ".join(StoredCreditEntry.__struct_fields__)
+_ROW = CreditEntry.__struct_fields__
+INSERT_LEDGER = f"INSERT INTO credit_ledger ({', '.join(_ROW)}) VALUES ({marks(len(_ROW))})"
 _NUMBERING = (
-    "UPDATE ledger SET n = CAST(v.value ->> 0 AS bigint), available_after = CAST(v.value ->> 1 AS bigint), "
-    "hash = v.value ->> 2 FROM json_each($1) AS v WHERE ledger.position = CAST(v.key AS bigint) AND ledger.n IS NULL"
+    "UPDATE credit_ledger SET n = CAST(v.value ->> 0 AS bigint), available_after = CAST(v.value ->> 1 AS bigint), "
+    "hash = v.value ->> 2 FROM json_each($1) AS v "
+    "WHERE credit_ledger.position = CAST(v.key AS bigint) AND credit_ledger.n IS NULL"
 )
 _PENDING = "coalesce((SELECT sum(c.{}) FROM credit_changes c WHERE c.tenant = a.tenant), 0)"
 _ACCOUNT = (
@@ -99,7 +102,7 @@ APPLY_CHANGES = (
 FORGET_CHANGES = "DELETE FROM credit_changes WHERE tenant = $1"
 
 
-def signed(row: LedgerRow) -> int:
+def signed(row: CreditEntry) -> int:
     """Returns what an entry changes of the available credits. A charge takes from what was reserved before."""
     match row.type:
         case "topup" | "refund":
@@ -112,7 +115,7 @@ def signed(row: LedgerRow) -> int:
             return 0
 
 
-def ledger_hash(before: str, row: LedgerRow, n: int, available_after: int) -> str:
+def ledger_hash(before: str, row: CreditEntry, n: int, available_after: int) -> str:
     """Returns SHA-256 over a mark, the hash before, and the entry as canonical JSON."""
     told = {name: getattr(row, name) for name in _ROW}
     told.update(n=n, available_after=available_after)
@@ -134,25 +137,27 @@ class SqlCredits:
         query = f"{_ACCOUNT} WHERE a.tenant > $1 ORDER BY a.tenant LIMIT $2"
         return [AccountRow(*row) for row in await self._sql.fetch(query, (after, limit))]
 
-    async def entries(self, tenant: str, after: int, limit: int, execution: str | None = None) -> list[LedgerEntryRow]:
+    async def entries(
+        self, tenant: str, after: int, limit: int, execution: str | None = None
+    ) -> list[StoredCreditEntry]:
         of_run = "" if execution is None else " AND execution = $4"
         values = (tenant, after, limit, *(() if execution is None else (execution,)))
         where = f"tenant = $1 AND n IS NOT NULL AND n > $2{of_run} ORDER BY n LIMIT $3"
         return await self._entries(where, values)
 
-    async def entry(self, tenant: str, n: int) -> LedgerEntryRow | None:
+    async def entry(self, tenant: str, n: int) -> StoredCreditEntry | None:
         found = await self._entries("tenant = $1 AND n = $2", (tenant, n))
         return found[0] if found else None
 
-    async def find(self, tenant: str, key: str) -> LedgerEntryRow | None:
+    async def find(self, tenant: str, key: str) -> StoredCreditEntry | None:
         found = await self._entries("tenant = $1 AND key = $2", (tenant, key))
         return found[0] if found else None
 
-    async def _entries(self, where: str, values: Sequence[object]) -> list[LedgerEntryRow]:
-        rows = await self._sql.fetch(f"SELECT {_ENTRY} FROM ledger WHERE {where}", values)
+    async def _entries(self, where: str, values: Sequence[object]) -> list[StoredCreditEntry]:
+        rows = await self._sql.fetch(f"SELECT {_ENTRY} FROM credit_ledger WHERE {where}", values)
         return [_entry(row) for row in rows]
 
-    async def post(self, row: LedgerRow, note: AuditRow) -> LedgerEntryRow:
+    async def post(self, row: CreditEntry, note: AuditRow) -> StoredCreditEntry:
         statements: list[Statement] = [
             (f"{INSERT_LEDGER} ON CONFLICT DO NOTHING RETURNING key", structs.astuple(row)),
             ("INSERT INTO credit_accounts (tenant, balance, held) VALUES ($1, 0, 0) ON CONFLICT DO NOTHING",
@@ -177,7 +182,7 @@ class SqlCredits:
             raise IdempotencyConflict(f"The idempotency key {row.key!r} was used before with another request.")
         return found
 
-    async def _insufficient(self, row: LedgerRow) -> InsufficientCredits:
+    async def _insufficient(self, row: CreditEntry) -> InsufficientCredits:
         return not_enough(row.amount, (await self.account(row.tenant)).available)
 
     # -- The sequencer -------------------------------------------------------------------------------------------------
@@ -195,11 +200,11 @@ class SqlCredits:
         return numbered
 
     async def _unnumbered_tenants(self) -> list[str]:
-        first = "SELECT tenant FROM ledger WHERE n IS NULL ORDER BY position LIMIT $1"
+        first = "SELECT tenant FROM credit_ledger WHERE n IS NULL ORDER BY position LIMIT $1"
         rows = await self._sql.fetch(f"SELECT DISTINCT tenant FROM ({first}) AS waiting", (AT_ONCE,))
         return [tenant for (tenant,) in rows]
 
-    async def _chain(self, tenant: str, old: LedgerHead, rows: list[LedgerEntryRow]) -> bool:
+    async def _chain(self, tenant: str, old: LedgerHead, rows: list[StoredCreditEntry]) -> bool:
         numbers: dict[int, tuple[int, int, str]] = {}
         n, available, hash = old.n, old.available, old.hash
         for row in rows:
@@ -208,22 +213,27 @@ class SqlCredits:
             numbers[row.position] = (n, available, hash)
         new = (tenant, n, available, hash)
         if old.n:
-            move = "UPDATE ledger_head SET n = $2, available = $3, hash = $4 WHERE tenant = $1 AND n = $5 RETURNING n"
+            move = (
+                "UPDATE credit_ledger_head SET n = $2, available = $3, hash = $4 "
+                "WHERE tenant = $1 AND n = $5 RETURNING n"
+            )
             guard: Statement = (move, (*new, old.n))
         else:
             add = (
-                "INSERT INTO ledger_head (tenant, n, available, hash) VALUES ($1, $2, $3, $4) "
+                "INSERT INTO credit_ledger_head (tenant, n, available, hash) VALUES ($1, $2, $3, $4) "
                 "ON CONFLICT DO NOTHING RETURNING n"
             )
             guard = (add, new)
         return await self._sql.run_all([guard, (_NUMBERING, (json.dumps(numbers),))])
 
     async def head(self, tenant: str) -> LedgerHead:
-        rows = await self._sql.fetch("SELECT n, available, hash FROM ledger_head WHERE tenant = $1", (tenant,))
+        rows = await self._sql.fetch("SELECT n, available, hash FROM credit_ledger_head WHERE tenant = $1", (tenant,))
         return LedgerHead(*rows[0]) if rows else LedgerHead()
 
     async def oldest_unnumbered(self) -> int | None:
-        rows = await self._sql.fetch("SELECT created_at FROM ledger WHERE n IS NULL ORDER BY position LIMIT 1", ())
+        rows = await self._sql.fetch(
+            "SELECT created_at FROM credit_ledger WHERE n IS NULL ORDER BY position LIMIT 1", ()
+        )
         return rows[0][0] if rows else None
 
 
@@ -260,10 +270,10 @@ def not_enough(needed: int, available: int) -> InsufficientCredits:
     )
 
 
-def _meaning(row: LedgerRow) -> tuple[Any, ...]:
+def _meaning(row: CreditEntry) -> tuple[Any, ...]:
     return (row.type, row.amount, row.direction, row.reverses)
 
 
-def _entry(row: Sequence[Any]) -> LedgerEntryRow:
-    named = dict(zip(LedgerEntryRow.__struct_fields__, row, strict=True))
-    return LedgerEntryRow(**{**named, "failed": bool(named["failed"])})
+def _entry(row: Sequence[Any]) -> StoredCreditEntry:
+    named = dict(zip(StoredCreditEntry.__struct_fields__, row, strict=True))
+    return StoredCreditEntry(**{**named, "failed": bool(named["failed"])})

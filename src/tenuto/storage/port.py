@@ -38,11 +38,8 @@ from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct
 
-<<<<<<< HEAD
 from tenuto.views.jobs import CallbackRow, LedgerAttempt, LedgerRow
-=======
-from tenuto.views.ledger import LedgerRow, Reserve, Settlement
->>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
+from tenuto.views.ledger import CreditEntry, Reserve, Settlement
 from tenuto.views.projections import (
     AuditRow,
     OutboxRow,
@@ -158,18 +155,16 @@ class Batch(Struct, kw_only=True):
     outbox: list[OutboxRow] = []
     audit: list[AuditRow] = []
     ledger: list[LedgerRow] = []
-<<<<<<< HEAD
     ledger_attempts: list[LedgerAttempt] = []
     job_index: list[IndexRow] = []
     callbacks: list[CallbackRow] = []
+    credit_entries: list[CreditEntry] = []
+    settlements: list[Settlement] = []
+    reserves: list[Reserve] = []
 
     @property
     def is_about_jobs(self) -> bool:
         return bool(self.ledger or self.ledger_attempts or self.job_index or self.callbacks)
-=======
-    settlements: list[Settlement] = []
-    reserves: list[Reserve] = []
->>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
 
 
 Refusal = Literal[

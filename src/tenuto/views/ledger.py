@@ -17,7 +17,7 @@ LedgerType = Literal["topup", "reserve", "charge", "refund", "adjust"]
 Direction = Literal["", "credit", "debit"]
 
 
-class LedgerRow(Struct, frozen=True, kw_only=True):
+class CreditEntry(Struct, frozen=True, kw_only=True):
     """A ledger entry that has no number yet. Amounts are millionths of a credit. `key` is unique per organisation."""
 
     execution: str = ""
@@ -55,7 +55,7 @@ class Reserve(Struct, frozen=True, kw_only=True):
 
 
 class Bookings(NamedTuple):
-    rows: list[LedgerRow]
+    rows: list[CreditEntry]
     settlements: list[Settlement]
     reserves: list[Reserve]
 
@@ -86,7 +86,7 @@ def bookings(state: Execution, entries: Sequence[Entry]) -> Bookings:
     return found
 
 
-def _charges(state: Execution, entry: Entry) -> Iterator[LedgerRow]:
+def _charges(state: Execution, entry: Entry) -> Iterator[CreditEntry]:
     match entry.event:
         case e.AttemptSucceeded(path, phase, number) | e.AttemptFailed(path, phase, number) if entry.event.charge:
             failed = isinstance(entry.event, e.AttemptFailed)
@@ -99,8 +99,8 @@ def _charges(state: Execution, entry: Entry) -> Iterator[LedgerRow]:
 
 def _row(
     state: Execution, entry: Entry, type: LedgerType, amount: int, ref: Ref | None = None, *, failed: bool = False
-) -> LedgerRow:
-    return LedgerRow(
+) -> CreditEntry:
+    return CreditEntry(
         execution=state.id,
         tenant=state.tenant,
         attempt=state.run,

@@ -428,11 +428,9 @@ def _merge(batch: Batch, extra: Batch) -> None:
     batch.outbox += extra.outbox
     batch.audit += extra.audit
     batch.ledger += extra.ledger
-<<<<<<< HEAD
     batch.ledger_attempts += extra.ledger_attempts
     batch.job_index += extra.job_index
     batch.callbacks += extra.callbacks
-=======
+    batch.credit_entries += extra.credit_entries
     batch.settlements += extra.settlements
     batch.reserves += extra.reserves
->>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)

@@ -14,14 +14,10 @@ from tenuto.kernel.events import CancelRequested, Entry, ReviewOpened, ReviewRes
 from tenuto.kernel.state import Execution
 from tenuto.runtime.executor.held_execution import Record
 from tenuto.runtime.executor.worker import Then
-<<<<<<< HEAD
 from tenuto.runtime.shared.job_rows import add_job_rows
 from tenuto.storage.port import Append, Basis, Batch, MailVerdict, NewExecution
 from tenuto.views.jobs import CallbackRow
-=======
-from tenuto.storage.port import Append, Basis, Batch, MailVerdict
 from tenuto.views.ledger import bookings
->>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
 from tenuto.views.messages import Announced
 from tenuto.views.projections import (
     AUDITED,
@@ -134,25 +130,14 @@ class DecisionWriter:
                 break
         outbox_rows = [] if self._announced is None else self._announced.rows(state, entries)
         has_queues = state.plan.has_queues
-<<<<<<< HEAD
-        rare = review_rows or audit_rows or outbox_rows or callback is not None
-        if verdict is None and not rare and not has_queues:
-=======
         booked = bookings(state, entries) if state.hold or state.plan.run is not None else None
         has_bookings = booked is not None and any(booked)
-        if (
-            verdict is None
-            and not review_rows
-            and not audit_rows
-            and not outbox_rows
-            and not has_queues
-            and not has_bookings
-        ):
->>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
+        rare = review_rows or audit_rows or outbox_rows or callback is not None or has_bookings
+        if verdict is None and not rare and not has_queues:
             return None
         extra = Batch(session=None, audit=audit_rows, outbox=outbox_rows)
         if booked is not None:
-            extra.ledger, extra.settlements, extra.reserves = booked
+            extra.credit_entries, extra.settlements, extra.reserves = booked
         for row in review_rows:
             if isinstance(row, ReviewRow):
                 extra.reviews.append(row)

@@ -23,7 +23,7 @@ from tenuto.runtime.shared.job_rows import with_cause
 from tenuto.runtime.supervision import report
 from tenuto.storage.port import MAIL_AT_ONCE, Basis, Mail, MailVerdict, Store, mail_for
 from tenuto.values.jitter import spread
-from tenuto.views.jobs import CALLBACK, callback_row
+from tenuto.views.jobs import CALLBACK, CallbackRow, callback_row
 
 from .claimer import Claimer
 from .committer import CallbackWrite, Fate
@@ -189,29 +189,18 @@ class Mailbox:
 
         answer = self._held.apply(record, fact, _rank(fact), committed, mail.id)
         recorded = state.seq != seq
-<<<<<<< HEAD
-        if not recorded:  # only the verdict is written
-            verdict = MailVerdict(state.id, mail.id, encode_answer(answer))
-            callback = callback_row(state, fact, answer)
-            extra = self._writer.extra_rows(state, [], [], None, verdict, callback)
-            call = partial(self._verdict_settled, record, mail.id)
-            after = Basis(record.epoch, state.seq)
-            write = CallbackWrite(execution=state.id, after=after, extra=extra, call=call, record=record)
-            self._current.committer.add(write)
-=======
         if not recorded:
-            self._write_verdict(record, mail, answer)
+            self._write_verdict(record, mail, answer, callback_row(state, fact, answer))
 
-    def _write_verdict(self, record: Record, mail: Mail, answer: f.Answer) -> None:
+    def _write_verdict(self, record: Record, mail: Mail, answer: f.Answer, callback: CallbackRow | None = None) -> None:
         """Writes the verdict on a message that changed nothing."""
         state = record.state
         verdict = MailVerdict(state.id, mail.id, encode_answer(answer))
-        extra = self._writer.extra_rows(state, [], [], None, verdict)
+        extra = self._writer.extra_rows(state, [], [], None, verdict, callback)
         call = partial(self._verdict_settled, record, mail.id)
         after = Basis(record.epoch, state.seq)
         write = CallbackWrite(execution=state.id, after=after, extra=extra, call=call, record=record)
         self._current.committer.add(write)
->>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
 
     def _verdict_settled(self, record: Record, id: str, fate: Fate) -> None:
         self._mail_settled(id, fate)

@@ -256,12 +256,9 @@ class DurableRuntime:
         self.admission: Admission = self._admission
         self.limits = StoredLimits(store.limits, self._permits.changed, self._admission.forget)
         self.audit = RegistryAuditLog(self.operations.registry_of)
-<<<<<<< HEAD
         self.dispatch = DurableDispatch(store.jobs, self._worker, self._wakeups)
-=======
         self.credits = store.credits
         self.runs = store.runs
->>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
 
     @property
     def observers(self) -> tuple[Observer, ...]:

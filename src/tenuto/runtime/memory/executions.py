@@ -37,11 +37,8 @@ from tenuto.storage.memory.status_changes import MemoryStatusChanges
 from tenuto.storage.port import Batch
 from tenuto.storage.status_changes import StatusChange
 from tenuto.views import Waiting, finished_at
-<<<<<<< HEAD
 from tenuto.views.jobs import callback_row, is_job
-=======
 from tenuto.views.ledger import Reserve, bookings
->>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
 from tenuto.views.messages import Announced
 from tenuto.views.projections import audit
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from msgspec import structs
 
-from tenuto.storage.credits import INSERT_LEDGER, LedgerEntryRow, SqlCredits
+from tenuto.storage.credits import INSERT_LEDGER, SqlCredits, StoredCreditEntry
 from tenuto.storage.port import Refusal
 from tenuto.storage.runs import OPEN, SqlRuns
 from tenuto.storage.shared.reserves import refused_by, totals
@@ -18,11 +18,13 @@ _CHANGE = "UPDATE credit_accounts SET balance = balance + $2, held = held + $3 W
 class MemoryCredits(SqlCredits):
     """Numbers entries when they are read: there is no process beside this one that could see them before."""
 
-    async def entries(self, tenant: str, after: int, limit: int, execution: str | None = None) -> list[LedgerEntryRow]:
+    async def entries(
+        self, tenant: str, after: int, limit: int, execution: str | None = None
+    ) -> list[StoredCreditEntry]:
         await self.number()
         return await super().entries(tenant, after, limit, execution)
 
-    async def entry(self, tenant: str, n: int) -> LedgerEntryRow | None:
+    async def entry(self, tenant: str, n: int) -> StoredCreditEntry | None:
         await self.number()
         return await super().entry(tenant, n)
 

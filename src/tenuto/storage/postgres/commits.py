@@ -348,16 +348,11 @@ class PostgresCommits:
 def _is_plain(batch: Batch) -> bool:
     """Whether the one statement is enough. For keys it is: the unique index decides between two starts."""
     tasks = batch.tasks or batch.tasks_ended or batch.withdrawn
-<<<<<<< HEAD
-    rare = batch.reviews or batch.closed or batch.mail or batch.snapshots or batch.outbox
+    paid = batch.credit_entries or batch.settlements or batch.reserves
+    rare = paid or batch.reviews or batch.closed or batch.mail or batch.snapshots or batch.outbox
     return not (
         tasks or rare or batch.is_about_jobs or any(standing.admission for standing in batch.standings.values())
     )
-=======
-    paid = batch.ledger or batch.settlements or batch.reserves
-    rare = paid or batch.reviews or batch.closed or batch.mail or batch.snapshots or batch.outbox
-    return not (tasks or rare or any(standing.admission for standing in batch.standings.values()))
->>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
 
 
 def _places(starts: Sequence[NewExecution]) -> dict[str, int]:

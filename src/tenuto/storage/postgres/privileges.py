@@ -51,8 +51,8 @@ GRANTS: Final[dict[str, Rights]] = {
     "admissions": Rights(_ALL),
     "tenant_limits": Rights(_ALL),
     "runs": Rights(_KEPT, ("started_at", "cancelled_at", "deleted_at"), _DELETE),
-    "ledger": Rights(_KEPT, ("n", "available_after", "hash")),  # once, which a trigger sees to
-    "ledger_head": Rights(_KEPT, ("n", "available", "hash")),
+    "credit_ledger": Rights(_KEPT, ("n", "available_after", "hash")),  # once, which a trigger sees to
+    "credit_ledger_head": Rights(_KEPT, ("n", "available", "hash")),
     "credit_accounts": Rights(_KEPT, ("balance", "held")),
     "credit_changes": Rights(("SELECT", "INSERT", "DELETE")),
     "tenant_changes": Rights(("SELECT", "INSERT", "DELETE")),

@@ -8,11 +8,8 @@ from typing import Any
 
 from tenuto.storage.ledger.port import IndexRow
 from tenuto.storage.port import Batch, ExecutionRow, NewExecution, SnapshotRow
-<<<<<<< HEAD
 from tenuto.views.jobs import CallbackRow, LedgerAttempt, LedgerRow
-=======
-from tenuto.views.ledger import LedgerRow
->>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
+from tenuto.views.ledger import CreditEntry
 from tenuto.views.projections import OutboxRow, ReviewRow, Standing, TaskRow
 
 EXECUTION_COLUMNS = ExecutionRow.__struct_fields__
@@ -47,7 +44,6 @@ _REST = {
     "tasks": insert("tasks", TaskRow.__struct_fields__, ignore=True),
     "tasks_ended": "DELETE FROM tasks WHERE execution = $1 AND path = $2 AND phase = $3 AND number = $4",
     "outbox": insert("outbox", OutboxRow.__struct_fields__),
-<<<<<<< HEAD
     "job_index": insert("job_index", IndexRow.__struct_fields__, ignore=True),
     "ledger": insert("ledger", LedgerRow.__struct_fields__)
     + " ON CONFLICT (execution, key) DO UPDATE SET created_at = coalesce(ledger.created_at, excluded.created_at), "
@@ -58,9 +54,7 @@ _REST = {
     + ", "
     + _newer("ledger_attempts", ("status", "seq")),
     "callbacks": insert("callbacks", CallbackRow.__struct_fields__, ignore=True),
-=======
-    "ledger": insert("ledger", LedgerRow.__struct_fields__),
->>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
+    "credit_entries": insert("credit_ledger", CreditEntry.__struct_fields__),
 }
 
 
@@ -69,7 +63,7 @@ def rest_of(batch: Batch, refused: Container[str]) -> Iterator[tuple[str, list[t
     for field, query in _REST.items():
         rows = [values_of(row) for row in getattr(batch, field) if row.execution not in refused]
         if rows:
-            yield query, rows if field == "ledger" else sorted(rows)  # its order is the order of its numbers
+            yield query, rows if field == "credit_entries" else sorted(rows)  # its order is the order of its numbers
 
 
 def values_of(row: Any) -> tuple[Any, ...]:

@@ -76,14 +76,10 @@ def install(connection: apsw.Connection) -> None:
 def plain(batch: Batch) -> Plain | None:
     """Its rows, if it has none but of these kinds."""
     tasks = (batch.tasks, batch.tasks_ended, batch.withdrawn)
-<<<<<<< HEAD
     rare = (batch.reviews, batch.closed, batch.mail, batch.snapshots, batch.audit, batch.outbox)
-    if any(tasks) or any(rare) or batch.is_about_jobs or any(start.reject_conflict for start in batch.starts):
-=======
-    rare = (batch.reviews, batch.closed, batch.mail, batch.snapshots, batch.audit, batch.outbox, batch.ledger)
-    paid = (batch.settlements, batch.reserves)
-    if any(tasks) or any(rare) or any(paid) or any(start.reject_conflict for start in batch.starts):
->>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
+    paid = (batch.credit_entries, batch.settlements, batch.reserves)
+    is_rare = any(tasks) or any(rare) or any(paid) or batch.is_about_jobs
+    if is_rare or any(start.reject_conflict for start in batch.starts):
         return None
     standings = batch.standings
     if any(standing.admission for standing in standings.values()):

@@ -3,11 +3,8 @@
 from collections.abc import Callable, Sequence, Set
 
 from tenuto.storage.catalog import SqlCatalog
-<<<<<<< HEAD
-from tenuto.storage.jobs import JobStore
-=======
 from tenuto.storage.credits import SqlCredits
->>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
+from tenuto.storage.jobs import JobStore
 from tenuto.storage.outbox import SqlOutbox
 from tenuto.storage.port import Append, Batch, Committed, Hints, TenantReads
 from tenuto.storage.pruning import Pruning

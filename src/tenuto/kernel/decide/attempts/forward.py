@@ -77,12 +77,9 @@ def _succeed(turn: Turn, step: StepState, fact: Reported) -> None:
             node.step.set_variable,
             mark_of(state, node, step.path),
             fact.build,
-<<<<<<< HEAD
             fact.workspace,
-=======
             outcome.usage,
             outcome.tokens,
->>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
         )
     )
     if exhausted:
@@ -124,12 +121,9 @@ def _fail(turn: Turn, step: StepState, fact: Reported, outcome: Failed) -> None:
             fact.build,
             outcome.retry_after_ms,
             outcome.trace,
-<<<<<<< HEAD
             fact.workspace,
-=======
             outcome.usage,
             outcome.tokens,
->>>>>>> 2e8c3bd (Add runs and credits: accounts, a ledger, and agents paid per step)
         )
     )
     _carry_out(turn, step, verdict, failure, review, exhausted=exhausted)

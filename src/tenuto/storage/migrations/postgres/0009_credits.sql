@@ -40,7 +40,7 @@ CREATE TABLE credit_changes (
 CREATE INDEX credit_changes_tenant ON credit_changes (tenant);
 
 -- Every movement of credits. Rows are written with what they tell of, and numbered and chained within a second.
-CREATE TABLE ledger (
+CREATE TABLE credit_ledger (
     position bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     tenant text NOT NULL CHECK (length(tenant) > 0),
     execution text NOT NULL,
@@ -61,13 +61,13 @@ CREATE TABLE ledger (
     hash text
 );
 
-CREATE UNIQUE INDEX ledger_key ON ledger (tenant, key);
-CREATE UNIQUE INDEX ledger_chain ON ledger (tenant, n) WHERE n IS NOT NULL;
-CREATE INDEX ledger_unnumbered ON ledger (position) WHERE n IS NULL;
-CREATE INDEX ledger_run ON ledger (execution, n) WHERE execution <> '';
-CREATE UNIQUE INDEX ledger_reversed ON ledger (tenant, reverses) WHERE reverses > 0;
+CREATE UNIQUE INDEX credit_ledger_key ON credit_ledger (tenant, key);
+CREATE UNIQUE INDEX credit_ledger_chain ON credit_ledger (tenant, n) WHERE n IS NOT NULL;
+CREATE INDEX credit_ledger_unnumbered ON credit_ledger (position) WHERE n IS NULL;
+CREATE INDEX credit_ledger_run ON credit_ledger (execution, n) WHERE execution <> '';
+CREATE UNIQUE INDEX credit_ledger_reversed ON credit_ledger (tenant, reverses) WHERE reverses > 0;
 
-CREATE TABLE ledger_head (
+CREATE TABLE credit_ledger_head (
     tenant text PRIMARY KEY,
     n bigint NOT NULL,
     available bigint NOT NULL,
@@ -76,22 +76,22 @@ CREATE TABLE ledger_head (
 
 ALTER TABLE credit_changes SET (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 
-CREATE FUNCTION tenuto_keep_ledger() RETURNS trigger LANGUAGE plpgsql AS $$
+CREATE FUNCTION tenuto_keep_credit_ledger() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     IF old.n IS NOT NULL OR
         (new.tenant, new.execution, new.attempt, new.step, new.step_attempt, new.failed, new.type, new.amount,
             new.direction, new.reverses, new.key, new.actor, new.reason, new.created_at) IS DISTINCT FROM
         (old.tenant, old.execution, old.attempt, old.step, old.step_attempt, old.failed, old.type, old.amount,
             old.direction, old.reverses, old.key, old.actor, old.reason, old.created_at) THEN
-        RAISE EXCEPTION 'ledger is append-only';
+        RAISE EXCEPTION 'the ledger of credits is append-only';
     END IF;
     RETURN new;
 END $$;
 
-CREATE TRIGGER ledger_is_numbered_once BEFORE UPDATE ON ledger
-FOR EACH ROW EXECUTE FUNCTION tenuto_keep_ledger();
-CREATE TRIGGER ledger_is_kept BEFORE DELETE ON ledger FOR EACH ROW EXECUTE FUNCTION tenuto_refuse();
-CREATE TRIGGER ledger_is_not_truncated BEFORE TRUNCATE ON ledger FOR EACH STATEMENT EXECUTE FUNCTION tenuto_refuse();
+CREATE TRIGGER credit_ledger_is_numbered_once BEFORE UPDATE ON credit_ledger
+FOR EACH ROW EXECUTE FUNCTION tenuto_keep_credit_ledger();
+CREATE TRIGGER credit_ledger_is_kept BEFORE DELETE ON credit_ledger FOR EACH ROW EXECUTE FUNCTION tenuto_refuse();
+CREATE TRIGGER credit_ledger_is_not_truncated BEFORE TRUNCATE ON credit_ledger FOR EACH STATEMENT EXECUTE FUNCTION tenuto_refuse();
 
 DO $$
 DECLARE
@@ -100,7 +100,7 @@ BEGIN
     IF NOT EXISTS (SELECT 1 FROM pg_roles WHERE rolname = 'tenuto_request') THEN
         RETURN;
     END IF;
-    FOREACH name IN ARRAY ARRAY['runs', 'credit_accounts', 'credit_changes', 'ledger'] LOOP
+    FOREACH name IN ARRAY ARRAY['runs', 'credit_accounts', 'credit_changes', 'credit_ledger'] LOOP
         EXECUTE format('GRANT SELECT ON %I TO tenuto_request', name);
         EXECUTE format('ALTER TABLE %I ENABLE ROW LEVEL SECURITY', name);
         EXECUTE format('CREATE POLICY all_rows ON %I USING (true) WITH CHECK (true)', name);

@@ -40,7 +40,7 @@ CREATE TABLE credit_changes (
 CREATE INDEX credit_changes_tenant ON credit_changes (tenant);
 
 -- Every movement of credits. Rows are written with what they tell of, and numbered and chained within a second.
-CREATE TABLE ledger (
+CREATE TABLE credit_ledger (
     position INTEGER PRIMARY KEY AUTOINCREMENT,
     tenant TEXT NOT NULL CHECK (length(tenant) > 0),
     execution TEXT NOT NULL,
@@ -61,26 +61,26 @@ CREATE TABLE ledger (
     hash TEXT
 ) STRICT;
 
-CREATE UNIQUE INDEX ledger_key ON ledger (tenant, key);
-CREATE UNIQUE INDEX ledger_chain ON ledger (tenant, n) WHERE n IS NOT NULL;
-CREATE INDEX ledger_unnumbered ON ledger (position) WHERE n IS NULL;
-CREATE INDEX ledger_run ON ledger (execution, n) WHERE execution <> '';
-CREATE UNIQUE INDEX ledger_reversed ON ledger (tenant, reverses) WHERE reverses > 0;
+CREATE UNIQUE INDEX credit_ledger_key ON credit_ledger (tenant, key);
+CREATE UNIQUE INDEX credit_ledger_chain ON credit_ledger (tenant, n) WHERE n IS NOT NULL;
+CREATE INDEX credit_ledger_unnumbered ON credit_ledger (position) WHERE n IS NULL;
+CREATE INDEX credit_ledger_run ON credit_ledger (execution, n) WHERE execution <> '';
+CREATE UNIQUE INDEX credit_ledger_reversed ON credit_ledger (tenant, reverses) WHERE reverses > 0;
 
-CREATE TABLE ledger_head (
+CREATE TABLE credit_ledger_head (
     tenant TEXT PRIMARY KEY,
     n INTEGER NOT NULL,
     available INTEGER NOT NULL,
     hash TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
 
-CREATE TRIGGER ledger_is_numbered_once BEFORE UPDATE ON ledger
+CREATE TRIGGER credit_ledger_is_numbered_once BEFORE UPDATE ON credit_ledger
 WHEN old.n IS NOT NULL
     OR (new.tenant, new.execution, new.attempt, new.step, new.step_attempt, new.failed, new.type, new.amount)
     IS NOT (old.tenant, old.execution, old.attempt, old.step, old.step_attempt, old.failed, old.type, old.amount)
     OR (new.direction, new.reverses, new.key, new.actor, new.reason, new.created_at)
     IS NOT (old.direction, old.reverses, old.key, old.actor, old.reason, old.created_at)
-BEGIN SELECT RAISE(ABORT, 'ledger is append-only'); END;
+BEGIN SELECT RAISE(ABORT, 'the ledger of credits is append-only'); END;
 
-CREATE TRIGGER ledger_is_kept BEFORE DELETE ON ledger
-BEGIN SELECT RAISE(ABORT, 'ledger is append-only'); END;
+CREATE TRIGGER credit_ledger_is_kept BEFORE DELETE ON credit_ledger
+BEGIN SELECT RAISE(ABORT, 'the ledger of credits is append-only'); END;
