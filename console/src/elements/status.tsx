@@ -39,6 +39,7 @@ const STATUSES: Record<string, Look> = {
   waiting: { tone: "timer", icon: Clock, word: "waiting" },
 };
 
+const FAULTS = new Set(["incompatible", "no_worker", "worker_lost", "bus"]);
 const PERSON_REASONS = new Set(["approval", "review", "compensation_required"]);
 
 export function lookOf(status: string): Look {
@@ -49,7 +50,7 @@ export function lookOf(status: string): Look {
 export function toneOfReason(reason: string): Tone {
   if (PERSON_REASONS.has(reason)) return "person";
   if (reason === "paused") return "inactive";
-  return reason === "incompatible" || reason === "no_worker" || reason === "worker_lost" ? "failed" : "timer";
+  return FAULTS.has(reason) ? "failed" : "timer";
 }
 
 /** The status of a step: what its compensation does is more recent than what the step did. */

@@ -83,7 +83,7 @@ export function StepGraph({ graph, selected, onSelect }: Props) {
         onNodesChange={select}
         colorMode={theme}
         fitView
-        fitViewOptions={{ maxZoom: 1, padding: 0.04 }}
+        fitViewOptions={{ minZoom: 0.5, maxZoom: 1, padding: 0.04 }}
         minZoom={0.1}
         maxZoom={1.6}
         nodesDraggable={false}

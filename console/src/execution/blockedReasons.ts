@@ -27,6 +27,14 @@ const EXPLANATIONS: Record<Blocked["reason"], Explain> = {
   }),
   timer: (step) => ({ title: `Step “${step}” waits for its time`, help: "It continues by itself." }),
   retry: (step) => ({ title: `Step “${step}” failed and is tried again`, help: "It continues by itself." }),
+  reconcile: (step) => ({
+    title: `The outcome of step “${step}” is unknown`,
+    help: "Its reconcile handler is asked again, by itself.",
+  }),
+  bus: (step) => ({
+    title: `The message bus cannot be reached: “${step}” waits for it`,
+    help: "It continues when a worker can reach the bus again.",
+  }),
   callback: (step) => ({
     title: `Step “${step}” waits for an answer from outside`,
     help: "The external system answers with a callback, or the deadline passes.",
@@ -70,5 +78,6 @@ const EXPLANATIONS: Record<Blocked["reason"], Explain> = {
 };
 
 export function explain(blocked: Blocked): Explanation {
-  return EXPLANATIONS[blocked.reason](blocked.waiting_for ?? "");
+  const known: Explain | undefined = EXPLANATIONS[blocked.reason]; // the service may be newer than this page
+  return known?.(blocked.waiting_for ?? "") ?? { title: `Blocked: ${blocked.reason}`, help: "" };
 }

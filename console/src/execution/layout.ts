@@ -29,15 +29,25 @@ export function layOut({ shapes, lines }: Drawing, direction: Direction): Map<st
   }
   layout(graph);
   const boxes = new Map<string, Box>();
-  for (const shape of [...shapes].reverse()) boxes.set(shape.id, boxOf(graph.node(shape.id), isOpen(shape)));
+  // from the inside out: a scope encloses what is in it
+  for (const shape of [...shapes].reverse()) {
+    const inside = shapes.filter(({ parent }) => parent === shape.id).map(({ id }) => boxes.get(id));
+    boxes.set(shape.id, enclosing(inside.filter((box) => box !== undefined)) ?? boxOf(graph.node(shape.id)));
+  }
   return boxes;
 }
 
-function boxOf(node: { x: number; y: number; width: number; height: number }, isOpen: boolean): Box {
-  const { width, height } = node;
-  const box = { x: node.x - width / 2, y: node.y - height / 2, width, height };
-  if (!isOpen) return box;
-  return { x: box.x - PADDING / 2, y: box.y - LABEL, width: width + PADDING, height: height + LABEL + PADDING / 2 };
+function boxOf({ x, y, width, height }: Box): Box {
+  return { x: x - width / 2, y: y - height / 2, width, height };
+}
+
+function enclosing(boxes: readonly Box[]): Box | null {
+  if (!boxes.length) return null;
+  const x = Math.min(...boxes.map((box) => box.x)) - PADDING;
+  const y = Math.min(...boxes.map((box) => box.y)) - LABEL;
+  const right = Math.max(...boxes.map((box) => box.x + box.width)) + PADDING;
+  const bottom = Math.max(...boxes.map((box) => box.y + box.height)) + PADDING;
+  return { x, y, width: right - x, height: bottom - y };
 }
 
 /** Edges of a scope with visible contents stand for edges of the steps in it, because the layout knows no others. */
