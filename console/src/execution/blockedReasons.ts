@@ -27,10 +27,6 @@ const EXPLANATIONS: Record<Blocked["reason"], Explain> = {
   }),
   timer: (step) => ({ title: `Step “${step}” waits for its time`, help: "It continues by itself." }),
   retry: (step) => ({ title: `Step “${step}” failed and is tried again`, help: "It continues by itself." }),
-  reconcile: (step) => ({
-    title: `The outcome of step “${step}” is unknown`,
-    help: "Its reconcile handler is asked again, by itself.",
-  }),
   bus: (step) => ({
     title: `The message bus cannot be reached: “${step}” waits for it`,
     help: "It continues when a worker can reach the bus again.",
