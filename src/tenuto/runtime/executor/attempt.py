@@ -112,6 +112,7 @@ class Role:
         "dispatches",
         "handler",
         "handler_name",
+        "has_blocked",
         "limits",
         "may_repeat",
         "node",
@@ -136,6 +137,7 @@ class Role:
         self.handler = handlers(self.handler_name) if self.handler_name is not None else None
         self.begins = needs_begin(node, Ref("", phase, 1))
         self.dispatches = False  # its handler only sends: the answer comes from outside
+        self.has_blocked = False  # the event loop, and a warning said so
         self.may_repeat = True  # what it did may be done once more, whatever that was
         self.limits: tuple[str, ...] = ()
         self.template: Template | None = None

@@ -12,8 +12,9 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Generator
 from contextvars import Context, copy_context
 from queue import SimpleQueue
+from time import monotonic
 from types import coroutine as make_awaitable
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from tenuto.errors import ExpressionError, PayloadError
 from tenuto.kernel import facts as f
@@ -21,7 +22,10 @@ from tenuto.kernel.events import NULL
 from tenuto.runtime.clock import Clock, Timer
 
 from .attempt import Attempt
+from .attempt_log import log_blocked_loop
 from .outcomes import Parked, failed, succeeded
+
+BLOCKING_S: Final = 1  # a handler that returns control later than this draws a warning
 
 Ending: TypeAlias = "f.Outcome | Parked | None"
 
@@ -84,7 +88,7 @@ class Job:
             self._end(self._failed(error))
             return None
         try:
-            awaited = send(None)
+            awaited = self.resume(send, None)
         except StopIteration as stop:
             self._end(self._succeeded(stop.value))
             return None
@@ -93,6 +97,17 @@ class Job:
             return None
         self.watch()
         return self._go_on(called, awaited)
+
+    def resume(self, call: Callable[[Any], Any], value: object) -> Any:
+        """Runs the handler until it waits or ends. Meanwhile nothing else runs on the event loop."""
+        since = monotonic()
+        try:
+            return call(value)
+        finally:
+            took = monotonic() - since
+            if took > BLOCKING_S and not self.attempt.role.has_blocked:
+                self.attempt.role.has_blocked = True
+                log_blocked_loop(self.attempt, took)
 
     async def _go_on(self, called: Coroutine[Any, Any, Any], awaited: Any) -> None:
         ending: Ending
@@ -217,12 +232,12 @@ def _resumed(called: Coroutine[Any, Any, Any], awaited: Any, job: Job) -> Genera
             raise
         except BaseException as error:
             try:
-                awaited = called.throw(error)
+                awaited = job.resume(called.throw, error)
             except StopIteration as stop:
                 return stop.value
         else:
             try:
-                awaited = called.send(sent)
+                awaited = job.resume(called.send, sent)
             except StopIteration as stop:
                 return stop.value
 

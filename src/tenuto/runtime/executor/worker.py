@@ -25,7 +25,7 @@ from tenuto.views import Waiting
 from tenuto.views.jobs import is_job, route
 
 from . import Attempt, Ending, Job, Parked, Role, Tasks, Threads
-from .failure_log import log_failure
+from .attempt_log import log_failure
 from .held_execution import Record, Ticket
 from .limits import Limits
 from .observers import Observers
