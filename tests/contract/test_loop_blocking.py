@@ -35,6 +35,10 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
     return [line for line in caplog.records if getattr(line, "action", "") == "event_loop_blocked"]
 
 
+async def other_turns() -> None:
+    await asyncio.to_thread(lambda: None)
+
+
 async def finish(engine: Engine, saga: str) -> str:
     handle = await engine.start(saga)
     await handle.result()
@@ -47,7 +51,7 @@ async def test_a_step_that_blocks_is_named_once(
 ) -> None:
     async def compute() -> None:
         if waits_first:
-            await asyncio.sleep(0)
+            await other_turns()
         clock.move(1.5)
         raise TransientError("not yet")
 
@@ -82,8 +86,7 @@ async def test_waiting_and_threads_do_not_block(
 ) -> None:
     async def wait() -> None:
         asyncio.get_running_loop().call_soon(clock.move, 1.5)
-        await asyncio.sleep(0)
-        await asyncio.sleep(0)
+        await other_turns()
 
     def compute() -> None:
         clock.move(1.5)
