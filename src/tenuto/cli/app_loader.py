@@ -49,8 +49,11 @@ def _import(path: str) -> ModuleType:
 
 def _what_failed(path: str, error: Exception) -> str:
     """The place in the user's code, without the rest of the way there."""
+    text = f"{path} cannot be imported: {type(error).__name__}: {error}"
+    if isinstance(error, SyntaxError):  # its text names the place; the traceback ends in Python's own importer
+        return f"{text}."
     last = traceback.extract_tb(error.__traceback__)[-1]
-    return f"{path} cannot be imported: {type(error).__name__}: {error} ({last.filename}, line {last.lineno})."
+    return f"{text} ({last.filename}, line {last.lineno})."
 
 
 def _sagas_in(module: ModuleType) -> Iterable[object]:

@@ -1,6 +1,8 @@
 """`tenuto dev | serve | worker`: the processes of a deployment."""
 
 import gc
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -8,7 +10,7 @@ import typer
 from tenuto.values.redaction import redact_url
 
 from .command import command, connection
-from .connection import actor, check_database
+from .connection import actor, check_database, open_engine
 from .identity import has_console, sign_in_link
 from .printer import Printer
 
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from tenuto.errors import TenutoError
     from tenuto.handlers.directives import BusSettings
     from tenuto.settings import Settings
+
+    from .connection import Connection
 
 SECTION = "Processes"
 # Python's collector looks at everything that lives whenever so much was made. Executions in flight live, in thousands,
@@ -49,35 +53,85 @@ async def dev(
         str | None, typer.Option(metavar="ADDRESS", help="Listen on this address. Default: 127.0.0.1.")
     ] = None,
     port: Port = None,
+    reload: Annotated[
+        bool, typer.Option("--reload", help="Restart when a file of the app changes. Executions continue.")
+    ] = False,
 ) -> None:
     """Run the API and a worker in one process, for development."""
     from tenuto.api.stop_signals import stopping
-    from tenuto.handlers.settings import LOOPBACK
     from tenuto.service.server import address_of
 
-    given: dict[str, object] = {"app": app, "host": host or "127.0.0.1", "port": port}
-    settings = connection(context).settings(**given)
-    own: dict[str, object] = {} if "log_level" in settings.sources else {"log_level": "WARNING"}
-    if not settings.egress_allow:
-        own["egress_allow"] = LOOPBACK
-    settings = connection(context).settings(**given, **own)
-    check_database(settings.url)
-    settings = with_own_gateway(settings)
+    from .reloader import Reloaded
+
+    where = connection(context)
+    settings = _dev_settings(where, {"app": app, "host": host or "127.0.0.1", "port": port})
+    reloaded = Reloaded.from_environment()
+    if reload and reloaded is None:
+        await _run_reloading(where, settings)
+        return
     made_engine = make_engine(settings)  # before it listens: errors in the settings come first
-    listener = _listener(settings, any_port="port" not in settings.sources)
+    listener = _dev_listener(settings) if reloaded is None else reloaded.listener
     if made_engine.directives is not None and "public_url" not in settings.sources:
         made_engine.directives.public_url = address_of(listener)
     async with made_engine as engine:
         runs, lacks = await runnable(engine)
-        made = await engine.keys.create(tenant=connection(context).tenant, roles=["admin"], name="tenuto dev", days=1)
-        person = engine.scoped(tenant=connection(context).tenant, actor=actor(), roles=["admin"])
-        sign_in = await person.sessions.link_token() if has_console(settings) else None
         with stopping() as stop:
-            address = _announce_dev(settings, _told(runs, lacks), listener, made.token, sign_in)
-            try:
+            if reloaded is not None:
+                reloaded.stop_with_parent(stop)
+                Printer().text(f"{reloaded.word}: {_told(runs, lacks)}")
                 await _serve(engine, settings, listener, stop)
-            finally:
-                await engine.keys.revoke(made.row.id, actor="tenuto dev")
+                return
+            async with _dev_key(engine, where, settings) as (token, sign_in):
+                address = _announce_dev(settings, ("sagas", _told(runs, lacks)), listener, token, sign_in)
+                await _serve(engine, settings, listener, stop)
+    Printer().text(f"stopped: {address}")
+
+
+def _dev_settings(where: "Connection", given: dict[str, object]) -> "Settings":
+    from tenuto.handlers.settings import LOOPBACK
+
+    settings = where.settings(**given)
+    own: dict[str, object] = {} if "log_level" in settings.sources else {"log_level": "WARNING"}
+    if not settings.egress_allow:
+        own["egress_allow"] = LOOPBACK
+    settings = where.settings(**given, **own)
+    check_database(settings.url)
+    return with_own_gateway(settings)
+
+
+def _dev_listener(settings: "Settings") -> "socket.socket":
+    return _listener(settings, any_port="port" not in settings.sources)
+
+
+@asynccontextmanager
+async def _dev_key(
+    engine: "Engine", where: "Connection", settings: "Settings"
+) -> AsyncIterator[tuple[str, str | None]]:
+    """Creates an API key and, for the console, a sign-in link. Revokes the key at the end."""
+    made = await engine.keys.create(tenant=where.tenant, roles=["admin"], name="tenuto dev", days=1)
+    person = engine.scoped(tenant=where.tenant, actor=actor(), roles=["admin"])
+    try:
+        yield made.token, await person.sessions.link_token() if has_console(settings) else None
+    finally:
+        await engine.keys.revoke(made.row.id, actor="tenuto dev")
+
+
+async def _run_reloading(where: "Connection", settings: "Settings") -> None:
+    from tenuto.api.stop_signals import stopping
+    from tenuto.errors import NotSupported
+
+    from .reloader import AppFiles, Reloader
+
+    if settings.url.startswith("memory:"):
+        raise NotSupported(
+            "--reload restarts the process, and executions in memory:// would be lost with it.",
+            hint="name a database, as in --url sqlite:///tenuto.db",
+        )
+    files, listener = AppFiles(settings.app), _dev_listener(settings)
+    async with open_engine(settings.url, reads=False) as engine, _dev_key(engine, where, settings) as (token, sign_in):
+        with stopping() as stop:
+            address = _announce_dev(settings, ("watches", str(files.folder)), listener, token, sign_in)
+            await Reloader(files, listener).run(stop)
     Printer().text(f"stopped: {address}")
 
 
@@ -278,7 +332,9 @@ async def _serve(engine: "Engine", settings: "Settings", listener: "socket.socke
     await answer(app, listener, stop, grace_seconds=grace, settings=settings)
 
 
-def _announce_dev(settings: "Settings", sagas: str, listener: "socket.socket", token: str, sign_in: str | None) -> str:
+def _announce_dev(
+    settings: "Settings", about: tuple[str, str], listener: "socket.socket", token: str, sign_in: str | None
+) -> str:
     from tenuto.service.server import address_of
 
     address = address_of(listener)
@@ -294,7 +350,7 @@ def _announce_dev(settings: "Settings", sagas: str, listener: "socket.socket", t
         [
             [("open", "dim"), (link, "cyan")],
             [("data", "dim"), redact_url(settings.url)],
-            [("sagas", "dim"), sagas],
+            [(about[0], "dim"), about[1]],
         ]
     )
     printer.text("In another terminal:")
