@@ -31,7 +31,7 @@ from .state import (
     UndoState,
 )
 
-SNAPSHOT_FORMAT = 5
+SNAPSHOT_FORMAT = 6
 
 _entry_encoder = msgspec.json.Encoder()
 _entry_decoder = msgspec.json.Decoder(Entry)
