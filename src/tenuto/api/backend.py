@@ -4,6 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+from tenuto.client.jobs import RemoteJobs
 from tenuto.errors import NotSupported
 from tenuto.runtime.port import (
     Admission,
@@ -69,6 +70,7 @@ class Backend:
     dispatch: Dispatch | None  # None: the command gateway is elsewhere
     credits: Callable[[], CreditStore] | None = None  # None: a client of a service
     runs: Callable[[], RunStore] | None = None
+    remote_jobs: RemoteJobs | None = None  # None: jobs are read from the ledger
 
 
 def local_dispatch(backend: Backend) -> Dispatch:

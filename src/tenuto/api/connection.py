@@ -141,6 +141,7 @@ def _remote(client: "ServiceClient") -> Backend:
         feed=client.feed,
         notices=None,
         dispatch=None,
+        remote_jobs=client.jobs,
     )
 
 

@@ -58,7 +58,7 @@ from .event_sinks import EventDispatcher, SagaEvents
 from .handle import Handle
 from .health import Health, alive, ready
 from .identity import Sessions
-from .jobs import Jobs
+from .jobs import JobReads, Jobs
 from .limits import Limits
 from .lists import Lists
 from .review_commands import ReviewCommands
@@ -440,6 +440,12 @@ class Engine(EngineStarts, EngineQueries):
     def jobs(self) -> Jobs:
         """The jobs of the command gateway."""
         return Jobs(self._context, None if self._directives is None else self._directives.bus)
+
+    @property
+    def job_reads(self) -> JobReads:
+        """The jobs of the command gateway, here or at a service."""
+        remote = self._context.backend.remote_jobs
+        return self.jobs if remote is None else remote
 
     @property
     def job_store(self) -> JobStore:

@@ -21,6 +21,7 @@ from . import (
     executions,
     identity,
     integrity,
+    jobs,
     keys,
     limits,
     operations,
@@ -112,6 +113,7 @@ for module in (
     keys,
     identity,
     limits,
+    jobs,
     operations,
     audit,
 ):

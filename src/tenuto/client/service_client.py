@@ -13,6 +13,7 @@ from .definitions import RemoteCatalog, RemotePrograms
 from .executions import RemoteExecutions
 from .feed import RemoteFeed
 from .identity import RemoteIdentity
+from .jobs import RemoteJobs
 from .limits import RemoteAdmission, RemoteLimits
 from .operations import RemoteOperations
 from .reviews import RemoteReviews
@@ -36,6 +37,7 @@ class ServiceClient:
         self.reviews = RemoteReviews(transport)
         self.admission = RemoteAdmission()
         self.limits = RemoteLimits(transport)
+        self.jobs = RemoteJobs(transport)
         self.audit = RemoteAuditLog(transport)
         self.identity = RemoteIdentity(transport)
         self.operations = RemoteOperations(transport)
