@@ -30,7 +30,9 @@ def commands(command: Any, name: str = "tenuto") -> Iterator[tuple[str, Any]]:
 
 
 def test_every_option_is_in_some_test() -> None:
-    texts = "\n".join(path.read_text() for folder in ("cli", "checking") for path in (TESTS / folder).glob("test_*.py"))
+    texts = "\n".join(
+        path.read_text() for folder in ("cli", "checking", "commands") for path in (TESTS / folder).glob("test_*.py")
+    )
     missing = [
         f"{name} {option}"
         for name, command in commands(typer.main.get_command(app))

@@ -42,7 +42,8 @@ async def test_jobs_are_listed_shown_and_cancelled(site: Site, place: str) -> No
         with pytest.MonkeyPatch.context() as patch:
             for name, value in environment.items():
                 patch.setenv(name, value)
-            code, told = await tenuto(*at, "jobs", "ls", "--json")
+            chosen = ("--status", "in_progress", "--protocol", "ingest", "--limit", "5")
+            code, told = await tenuto(*at, "jobs", "ls", *chosen, "--json")
             assert (code, id in told) == (0, True), told
             code, told = await tenuto(*at, "jobs", "show", id)
             assert (code, "IN_PROGRESS" in told, "embedding" in told) == (0, True, True), told
@@ -55,6 +56,10 @@ async def test_jobs_are_listed_shown_and_cancelled(site: Site, place: str) -> No
 
 async def test_a_protocol_configuration_is_checked_without_a_database(tmp_path: Path) -> None:
     assert await tenuto("protocols", "check", str(EXAMPLE)) == (0, "valid: ingest 1\n")
+    at = ("--url", f"sqlite:///{tmp_path / 'keys.db'}", "keys", "create", "--role", "worker")
+    for tenant, service in (("*", ["--service", "ocr"]), ("*", [])):
+        code, told = await tenuto(*at, "--tenant", tenant, *service)
+        assert (code == 0) == bool(service), told
     wrong = json.loads(EXAMPLE.read_text())
     del wrong["defaults"], wrong["step_types"]["EMBEDDING"]
     file = tmp_path / "wrong.json"
