@@ -94,7 +94,7 @@ def test_what_is_wrong_is_told(builder: SagaBuilder, why: str) -> None:
 
 def test_same_keywords_as_the_decorators() -> None:
     keywords: Any = {"no_such_keyword": 1}
-    with pytest.raises(TypeError, match="no_such_keyword"):
+    with pytest.raises(DefinitionError, match="no_such_keyword"):
         SagaBuilder("s").step("a", lambda: 1, **keywords)
-    with pytest.raises(TypeError, match="no_such_keyword"):
+    with pytest.raises(DefinitionError, match="no_such_keyword"):
         SagaBuilder("s", **keywords)

@@ -306,9 +306,14 @@ def test_every_way_agrees_on_every_saga(options: list[Any], data: st.DataObject)
         earlier = data.draw(st.lists(st.sampled_from(ids[:index]), unique=True)) if index else []
 
         def work(self: Any, x: Trip) -> None: ...
+        def undo(self: Any, x: Trip) -> None: ...
 
-        builder.step(id, work.__get__(object()), depends_on=earlier, **chosen)
-        body[id] = step(id=id, depends_on=[body[name] for name in earlier], **chosen)(work)
+        bound, unbound = ({"compensate": undo.__get__(object())}, {"compensate": undo})
+        if not chosen.get("partial_effect"):  # which has no effect without a compensation
+            bound = unbound = {}
+        builder.step(id, work.__get__(object()), depends_on=earlier, **bound, **chosen)
+        body[f"undo_{id}"] = undo
+        body[id] = step(id=id, depends_on=[body[name] for name in earlier], **unbound, **chosen)(work)
     made: Any = type("Made", (), body)
     definition = compile_saga(saga("any")(made)()).plan.definition
     document: Any = to_document(definition)

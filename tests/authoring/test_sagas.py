@@ -453,8 +453,8 @@ def test_what_is_of_the_wrong_type_is_told(options: Any, why: str) -> None:
     assert why in str(refused.value)
 
 
-def test_an_unknown_keyword_is_a_type_error() -> None:
-    with pytest.raises(TypeError, match="timeot"):
+def test_an_unknown_keyword_is_refused_with_the_one_that_was_meant() -> None:
+    with pytest.raises(DefinitionError, match="`timeot`: did you mean `timeout`"):
         step(timeot="5s")  # type: ignore[call-overload]
 
 

@@ -418,7 +418,7 @@ async def test_a_pending_answer_is_asked_again_until_it_is_definite(make_harness
     await t.advance("1s")
     blocked = (await handle.status())["blocked"]
     assert blocked is not None
-    assert (blocked["reason"], blocked["waiting_for"]) == ("retry", "work")
+    assert (blocked["reason"], blocked["waiting_for"]) == ("reconcile", "work")
 
     assert (await handle.result()).output == "paid"
     assert (stage.count("probe"), stage.count("work"), t.elapsed) == (3, 1, timedelta(seconds=30))
