@@ -308,9 +308,9 @@ def test_every_way_agrees_on_every_saga(options: list[Any], data: st.DataObject)
         def work(self: Any, x: Trip) -> None: ...
         def undo(self: Any, x: Trip) -> None: ...
 
-        bound, unbound = ({"compensate": undo.__get__(object())}, {"compensate": undo})
-        if not chosen.get("partial_effect"):  # which has no effect without a compensation
-            bound = unbound = {}
+        undone = bool(chosen.get("partial_effect"))  # which has no effect without a compensation
+        bound: dict[str, Any] = {"compensate": undo.__get__(object())} if undone else {}
+        unbound: dict[str, Any] = {"compensate": undo} if undone else {}
         builder.step(id, work.__get__(object()), depends_on=earlier, **bound, **chosen)
         body[f"undo_{id}"] = undo
         body[id] = step(id=id, depends_on=[body[name] for name in earlier], **unbound, **chosen)(work)
