@@ -327,6 +327,22 @@ def test_ls_finds_executions_by_one_text_and_by_class_and_version(tenuto: Run, w
     assert tenuto("ls", "--error-class", "WRONG").code != 0
 
 
+def test_ls_finds_executions_by_error_step_and_reason_oldest_or_newest_first(tenuto: Run, work: Work) -> None:
+    failed, asks, other = work(atlantis), work(expenses), work(expenses)
+    document = json.loads(tenuto("show", failed, "--json").out)["error"]
+    for option in (("--error-code", document["code"]), ("--failed-step", document["step_id"])):
+        assert [row["execution_id"] for row in json.loads(tenuto("ls", *option, "--json").out)] == [failed]
+    for option in (("--error-code", "other"), ("--failed-step", "consent")):
+        assert tenuto("ls", *option, "--count").out == "0\n"
+    newest, oldest = [tenuto("ls", "--blocked-reason", "approval", "--sort", sort) for sort in ("newest", "oldest")]
+    assert [line.split("\t")[0] for line in newest.out.splitlines()] == [other, asks]
+    assert [line.split("\t")[0] for line in oldest.out.splitlines()] == [asks, other]
+    assert newest.out.splitlines()[0].endswith("\tapproval: consent")
+    refused = tenuto("ls", "--blocked-reason", "wrong")
+    assert refused.code != 0
+    assert "concurrency_key" in refused.err  # one of the valid ones
+
+
 def test_ls_off_a_terminal_is_lines_with_tabs_the_newest_first(tenuto: Run, work: Work) -> None:
     first, second = work(atlantis), work(expenses)
     done = tenuto("ls")

@@ -68,6 +68,7 @@ MAY: dict[str, set[str]] = {
     "GET /v1/limits": {"admin"},
     "GET /v1/tenant-limits": {"admin"},
     "GET /v1/me": EVERYONE,
+    "POST /v1/session:reauthenticate": EVERYONE,
     "DELETE /v1/session": EVERYONE,
     "GET /v1/sessions": EVERYONE,
     "POST /v1/sessions/{id}:revoke": EVERYONE,

@@ -86,7 +86,17 @@ async def test_filters(site: Site) -> None:
     assert await listed(client, since=(now + timedelta(hours=1)).isoformat()) == []
 
 
-@pytest.mark.parametrize("params", [{"limit": 0}, {"limit": 101}, {"status": "odd"}, {"since": "yesterday"}])
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"limit": 0},
+        {"limit": 101},
+        {"status": "odd"},
+        {"since": "yesterday"},
+        {"blocked_reason": "odd"},
+        {"sort": "odd"},
+    ],
+)
 async def test_what_makes_no_sense_is_refused(site: Site, params: dict[str, Any]) -> None:
     refused = await (await site.client()).get("/v1/executions", params=params)
     assert refused.status_code == 422
@@ -106,7 +116,7 @@ async def test_a_cursor_of_another_list_is_refused(site: Site) -> None:
         await site.engine.get(id).result()
     asked: list[tuple[httpx2.AsyncClient, str, dict[str, Any]]] = [
         (client, "/v1/executions", {}),
-        (client, "/v1/executions", {"order": "oldest"}),
+        (client, "/v1/executions", {"sort": "oldest"}),
         (client, "/v1/reviews", {}),
         (client, f"/v1/executions/{ids[0]}/history", {"view": "events"}),
         (client, f"/v1/executions/{ids[1]}/history", {"view": "events"}),
@@ -156,6 +166,7 @@ WANTED = {
     "since": (None, 1),
     "before": (None, 10**12),
     "active": (False, True),
+    "failed": (False, True),
     "newest_first": (True, False),
 }
 REVIEWS = {

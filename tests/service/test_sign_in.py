@@ -219,6 +219,51 @@ async def test_signing_in_again_ends_the_session_before(make_site: MakeSite) -> 
     assert len(await site.app.state.service.sessions.list("acme")) == 1
 
 
+async def test_signing_in_again_with_the_same_key_replaces_the_session(make_site: MakeSite) -> None:
+    site = await make_site()
+    key = await site.engine.keys.create(tenant="acme", roles=["viewer"], name="ann")
+    async with browser(site) as client:
+        opened = await signed_in(client, key.token)
+        ((name, first),) = client.cookies.items()
+        (before,) = await site.app.state.service.sessions.list("acme")
+        answer = await client.post("/v1/session:reauthenticate", json={"key": key.token})
+        assert answer.status_code == 200, answer.text
+        assert client.cookies[name] != first
+        assert answer.json()["csrf_token"] != opened.json()["csrf_token"]
+        assert answer.json()["actor"] == opened.json()["actor"]
+        client.headers["X-Tenuto-CSRF"] = answer.json()["csrf_token"]
+        (after,) = await site.app.state.service.sessions.list("acme")
+        assert (after.id != before.id, after.created_at >= before.created_at) == (True, True)
+        assert (await client.delete("/v1/session")).status_code == 204
+        assert (await client.get("/v1/me", headers={"Cookie": f"{name}={first}"})).status_code == 401
+
+
+async def test_only_the_key_of_the_same_principal_reauthenticates(make_site: MakeSite) -> None:
+    site = await make_site()
+    keys = site.engine.keys
+    ann = await keys.create(tenant="acme", roles=["viewer"], name="ann")
+    others = [
+        await keys.create(tenant="acme", roles=["admin"], name="ben"),
+        await keys.create(tenant="globex", roles=["viewer"], name="ann"),
+    ]
+    async with browser(site) as client:
+        await signed_in(client, ann.token)
+        cookies = dict(client.cookies)
+        for other in others:
+            refused = await client.post("/v1/session:reauthenticate", json={"key": other.token})
+            assert (refused.status_code, refused.json()["code"]) == (403, "forbidden")
+            assert other.token not in refused.text
+        unknown = await client.post("/v1/session:reauthenticate", json={"key": "tnt_nothing"})
+        assert (unknown.status_code, unknown.json()["code"]) == (401, "unauthenticated")
+        assert (await client.post("/v1/session:reauthenticate", json={})).status_code == 422
+        assert dict(client.cookies) == cookies
+        assert (await client.get("/v1/me")).json()["actor"] == f"key:ann:{ann.row.id}"
+    admin = await site.client("acme", "admin")
+    no_session = await admin.post("/v1/session:reauthenticate", json={"key": ann.token})
+    assert (no_session.status_code, no_session.json()["code"]) == (403, "forbidden")
+    assert len(await site.app.state.service.sessions.list("acme")) == 1
+
+
 End = Callable[[Site, str, str], Awaitable[None]]
 
 

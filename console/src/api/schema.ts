@@ -13,7 +13,8 @@ export interface paths {
         };
         /**
          * List executions
-         * @description A page of blocked executions may have fewer than `limit` items; more follow if there is a `next_cursor`.
+         * @description With `blocked`, `blocked_reason`, `error_code` or `failed_step`, a page may have fewer than `limit` items, even
+         *     none; more follow if there is a `next_cursor`.
          */
         get: operations["list_executions"];
         put?: never;
@@ -1116,6 +1117,27 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/session:reauthenticate": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Sign in again: replace the session of this request
+         * @description Proves again who uses the browser. `key` is an API key of the same actor and tenant as the session. The new
+         *     session has another cookie and another `csrf_token`, and counts as signed in now; the previous one ends.
+         */
+        post: operations["reauthenticate"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/sessions": {
         parameters: {
             query?: never;
@@ -1365,6 +1387,17 @@ export interface components {
              * @example the books are closed
              */
             reason: string;
+        };
+        /**
+         * ReauthenticateBody
+         * @description The API key of the same principal.
+         */
+        ReauthenticateBody: {
+            /**
+             * Key
+             * @example tnt_4fK2mQ9xLp_0000000000000000000000000000000000000000000000000
+             */
+            key: string;
         };
         /** ReceiveBody */
         ReceiveBody: {
@@ -2469,10 +2502,22 @@ export interface operations {
                 version?: number | null;
                 /** @description of executions that failed */
                 error_class?: ("TRANSIENT" | "RETRYABLE" | "NON_RETRYABLE" | "RATE_LIMITED" | "DEPENDENCY_FAILED" | "COMPENSATION_REQUIRED" | "INDETERMINATE") | null;
+                /** @description of executions that ended with it */
+                error_code?: string | null;
+                /** @description the step whose error ended the execution, with all its clones */
+                failed_step?: string | null;
+                /** @description only executions blocked for this reason */
+                blocked_reason?: ("approval" | "review" | "compensation_required" | "signal" | "timer" | "retry" | "callback" | "concurrency_key" | "limit" | "tenant_limit" | "slot" | "paused" | "no_worker" | "bus" | "incompatible" | "worker_lost" | "reconcile") | null;
                 /** @description an id or its beginning, an idempotency key, a target id or a correlation id */
                 q?: string | null;
                 /** @description only blocked executions, with the reason */
                 blocked?: boolean;
+                /** @description by start; default: `newest` */
+                sort?: ("newest" | "oldest") | null;
+                /**
+                 * @deprecated
+                 * @description the earlier name of `sort`, which wins
+                 */
                 order?: "newest" | "oldest";
                 /** @description `next_cursor` of the previous page */
                 cursor?: string | null;
@@ -16707,6 +16752,217 @@ export interface operations {
                      *       "status": 403,
                      *       "code": "forbidden",
                      *       "detail": "This needs the permission `executions:write`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The input does not fit what the definition asks for. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:input_invalid",
+                     *       "title": "Unprocessable Entity",
+                     *       "status": 422,
+                     *       "code": "input_invalid",
+                     *       "detail": "The input does not fit what the definition asks for."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description Too many requests. */
+            429: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:rate_exceeded",
+                     *       "title": "Too Many Requests",
+                     *       "status": 429,
+                     *       "code": "rate_exceeded",
+                     *       "detail": "Too many requests."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description PostgreSQL cannot be reached. */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:storage_error",
+                     *       "title": "Service Unavailable",
+                     *       "status": 503,
+                     *       "code": "storage_error",
+                     *       "detail": "PostgreSQL cannot be reached."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    reauthenticate: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                /**
+                 * @example {
+                 *       "key": "tnt_4fK2mQ9xLp_0000000000000000000000000000000000000000000000000"
+                 *     }
+                 */
+                "application/json": components["schemas"]["ReauthenticateBody"];
+            };
+        };
+        responses: {
+            /** @description The current state */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "actor": "key:shop:4fK2mQ9xLp",
+                     *       "tenant": "acme",
+                     *       "roles": [
+                     *         "approver"
+                     *       ],
+                     *       "permissions": [
+                     *         "approvals:write",
+                     *         "definitions:read",
+                     *         "dlq:read",
+                     *         "executions:read",
+                     *         "reviews:read"
+                     *       ],
+                     *       "version": "0.1.0",
+                     *       "csrf_token": "9f2c1d64a7b80e35f1c4d2937ae6b05849c3e1f7206d8ab45e9173c0f2d86b1a",
+                     *       "expires_at": "2026-01-15T10:30:00.000Z",
+                     *       "method": "session"
+                     *     }
+                     */
+                    "application/json": components["schemas"]["IdentityDocument"];
+                };
+            };
+            /** @description The body is not JSON. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:malformed",
+                     *       "title": "Bad Request",
+                     *       "status": 400,
+                     *       "code": "malformed",
+                     *       "detail": "The body is not JSON."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The API key is not valid. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:unauthenticated",
+                     *       "title": "Unauthorized",
+                     *       "status": 401,
+                     *       "code": "unauthenticated",
+                     *       "detail": "The API key is not valid."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description This needs the permission `executions:write`. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:forbidden",
+                     *       "title": "Forbidden",
+                     *       "status": 403,
+                     *       "code": "forbidden",
+                     *       "detail": "This needs the permission `executions:write`."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The request took too long to arrive. */
+            408: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:request_timeout",
+                     *       "title": "Request Timeout",
+                     *       "status": 408,
+                     *       "code": "request_timeout",
+                     *       "detail": "The request took too long to arrive."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A body has at most 1,048,576 bytes. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:too_large",
+                     *       "title": "Request Entity Too Large",
+                     *       "status": 413,
+                     *       "code": "too_large",
+                     *       "detail": "A body has at most 1,048,576 bytes."
+                     *     }
+                     */
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description The body must be JSON: send `Content-Type: application/json`. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    /**
+                     * @example {
+                     *       "type": "urn:tenuto:problem:unsupported_media_type",
+                     *       "title": "Unsupported Media Type",
+                     *       "status": 415,
+                     *       "code": "unsupported_media_type",
+                     *       "detail": "The body must be JSON: send `Content-Type: application/json`."
                      *     }
                      */
                     "application/problem+json": components["schemas"]["Problem"];

@@ -18,6 +18,7 @@ from tenuto.views import DeadLetterRow, ExecutionSummary, ReviewRow, WorkerRow
 from tenuto.views.feed import FeedChunk, FeedDocument
 from tenuto.views.overview import OverviewDocument
 from tenuto.views.pages import Page
+from tenuto.views.shapes import BlockedReason
 
 from .context import EngineContext
 from .feed import feed_chunks, feed_documents
@@ -92,6 +93,9 @@ class EngineQueries:
         before: datetime | None = None,
         version: int | None = None,
         error_class: ErrorClass | None = None,
+        error_code: str | None = None,
+        failed_step: str | None = None,
+        blocked_reason: BlockedReason | None = None,
         q: str | None = None,
         blocked: bool = False,
         newest_first: bool = False,
@@ -99,7 +103,9 @@ class EngineQueries:
         """Yields a summary of each matching execution.
 
         `blocked` selects executions that cannot proceed, and says why. `before` then means blocked since before that
-        time; otherwise it means started before it. `q` finds executions by their id or its beginning, their idempotency
+        time; otherwise it means started before it. `blocked_reason` selects blocked executions with this reason.
+        `error_code` and `failed_step` select executions that ended with this error, or because of this step; a
+        fan-out's step means all of its clones. `q` finds executions by their id or its beginning, their idempotency
         key, target or correlation id.
         """
         page = partial(
@@ -112,6 +118,9 @@ class EngineQueries:
             before=before,
             version=version,
             error_class=error_class,
+            error_code=error_code,
+            failed_step=failed_step,
+            blocked_reason=blocked_reason,
             q=q,
             blocked=blocked,
             newest_first=newest_first,

@@ -26,7 +26,7 @@ from tenuto.views import (
     last_trace,
 )
 from tenuto.views.pages import Page
-from tenuto.views.shapes import AttemptKind
+from tenuto.views.shapes import AttemptKind, BlockedReason
 
 from .context import EngineContext
 
@@ -57,6 +57,9 @@ class Lists:
         before: datetime | None = None,
         version: int | None = None,
         error_class: ErrorClass | None = None,
+        error_code: str | None = None,
+        failed_step: str | None = None,
+        blocked_reason: BlockedReason | None = None,
         q: str | None = None,
         blocked: bool = False,
         newest_first: bool = True,
@@ -65,9 +68,11 @@ class Lists:
     ) -> Page[ExecutionSummary]:
         """Lists executions. `blocked` selects those that cannot proceed, and says why.
 
-        `before` then means blocked since before that time; otherwise it means started before it. A page of blocked
-        executions may hold fewer than `limit` although there are more. `q` finds executions by their id or its
-        beginning, their idempotency key, target or correlation id.
+        `before` then means blocked since before that time; otherwise it means started before it. `blocked_reason`
+        selects blocked executions with this reason. `error_code` and `failed_step` select executions that ended with
+        this error, or because of this step; a fan-out's step means all of its clones. With any of these filters, a page
+        may hold fewer than `limit` although there are more: the executions that it is chosen from are read one by one.
+        `q` finds executions by their id or its beginning, their idempotency key, target or correlation id.
         """
         context = self._context
         context.scope.require("executions:read")
@@ -75,6 +80,9 @@ class Lists:
             status=status,
             limit=limit,
             error_class=error_class,
+            blocked_reason=blocked_reason,
+            error_code=error_code,
+            failed_step=failed_step,
             definition=definition,
             correlation_id=correlation_id,
             target_id=target_id,
@@ -88,10 +96,13 @@ class Lists:
             target_id=target_id,
             since_ms=milliseconds_at(since, "since"),
             before_ms=milliseconds_at(before, "before"),
-            blocked=blocked,
+            blocked=blocked or blocked_reason is not None,
             newest_first=newest_first,
             version=version,
             error_class=error_class,
+            error_code=error_code,
+            failed_step=failed_step,
+            blocked_reason=blocked_reason,
             q=q,
         )
         paging = Paging("executions", wanted, cursor)

@@ -125,6 +125,15 @@ async def ls(
     error_class: Annotated[
         str | None, typer.Option(metavar="CLASS", help="Show only failures of this class, such as TRANSIENT.")
     ] = None,
+    error_code: Annotated[
+        str | None, typer.Option(metavar="CODE", help="Show only those that ended with this error code.")
+    ] = None,
+    failed_step: Annotated[
+        str | None, typer.Option(metavar="STEP", help="Show only those that ended because of this step.")
+    ] = None,
+    blocked_reason: Annotated[
+        str | None, typer.Option(metavar="REASON", help="Show only those blocked for this reason, such as approval.")
+    ] = None,
     search: Annotated[
         str | None,
         typer.Option(
@@ -134,12 +143,14 @@ async def ls(
             help="Find by id or its beginning, idempotency key, target id or correlation id.",
         ),
     ] = None,
+    sort: Annotated[Literal["newest", "oldest"], typer.Option(help="Show which first, by their start.")] = "newest",
     limit: Annotated[int, typer.Option("--limit", "-n", metavar="NUMBER", min=1, help="Show at most this many.")] = 20,
     all: Annotated[bool, typer.Option("--all", "-a", help="Show all of them.")] = False,
     count: Annotated[bool, typer.Option("--count", help="Print only their number.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List executions, newest first."""
+    blocked = blocked or blocked_reason is not None
     wanted = {
         "status": status,
         "definition": definition,
@@ -150,6 +161,10 @@ async def ls(
         "target_id": target_id,
         "version": version,
         "error_class": error_class,
+        "error_code": error_code,
+        "failed_step": failed_step,
+        "blocked_reason": blocked_reason,
+        "newest_first": sort == "newest",
         "q": search,
     }
     printer = Printer()
@@ -170,7 +185,7 @@ async def ls(
     if printer.is_terminal and not found:
         printer.text("No executions.", "dim")
     elif printer.is_terminal and more:
-        printer.text(f"… the newest {len(found)}; --all or --limit shows more", "dim")
+        printer.text(f"… the {sort} {len(found)}; --all or --limit shows more", "dim")
 
 
 def _print_list(printer: Printer, found: "list[ExecutionSummary]", *, blocked: bool) -> None:
@@ -202,7 +217,7 @@ async def _count(engine: "Engine", wanted: dict[str, Any]) -> int:
 
 async def _first(engine: "Engine", wanted: dict[str, Any], limit: int | None) -> "tuple[list[ExecutionSummary], bool]":
     found: list[ExecutionSummary] = []
-    async for summary in engine.summaries(**wanted, newest_first=True):
+    async for summary in engine.summaries(**wanted):
         if len(found) == limit:
             return found, True
         found.append(summary)

@@ -118,8 +118,11 @@ class RemoteExecutions:
             "blocked": "true" if wanted.blocked else None,
             "version": wanted.version,
             "error_class": wanted.error_class,
+            "error_code": wanted.error_code,
+            "failed_step": wanted.failed_step,
+            "blocked_reason": wanted.blocked_reason,
             "q": wanted.q,
-            "order": "newest" if wanted.newest_first else "oldest",
+            "sort": "newest" if wanted.newest_first else "oldest",
         }
         return await fetch_page(self._transport, "/v1/executions", params, cursor, limit)
 

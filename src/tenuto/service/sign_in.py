@@ -7,17 +7,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from tenuto.access.keys import PREFIX
+from tenuto.access.keys import PREFIX, actor_of
 from tenuto.access.sign_in_sessions import NewSession, Session
 from tenuto.api.engine import Engine
 from tenuto.api.identity import identity, own_sessions_of, session_document
-from tenuto.errors import NotAuthenticated
+from tenuto.errors import NotAuthenticated, NotPermitted
+from tenuto.storage.registry import KeyRow
 from tenuto.views import IdentityDocument, rfc3339
 
 from .http.caller import Called, Service, service_of
 from .http.endpoints import EndpointRouter
 from .http.openapi import documented
-from .http.request_models import SignInBody
+from .http.request_models import ReauthenticateBody, SignInBody
 from .http.responses import Cursor, Limit, json_response, page_of_rows
 from .http.session_cookie import check_sign_in, csrf_token
 
@@ -73,10 +74,14 @@ async def sign_in(body: SignInBody, request: Request) -> Response:
 async def _opened(service: Service, body: SignInBody) -> NewSession:
     if body.key is None:
         return await service.sessions.open_with_link(body.token or "")
-    key = await service.engine.keys.find(body.key, max_age=0)
+    return await service.sessions.open_with_key(await _key(service, body.key))
+
+
+async def _key(service: Service, token: str) -> KeyRow:
+    key = await service.engine.keys.find(token, max_age=0)
     if key is None:
         raise NotAuthenticated("The API key is not valid.", hint="ask an administrator for a new one")
-    return await service.sessions.open_with_key(key)
+    return key
 
 
 async def _end_previous(service: Service, scope: Scope) -> None:
@@ -84,6 +89,33 @@ async def _end_previous(service: Service, scope: Scope) -> None:
     session = None if token is None else await service.sessions.find(token, max_age=0)
     if session is not None:
         await service.sessions.end(session)
+
+
+@router.common_operation(
+    "POST",
+    "/v1/session:reauthenticate",
+    summary="Sign in again: replace the session of this request",
+    responses=documented({200: "IdentityDocument"}, 403, 422),
+)
+async def reauthenticate(body: ReauthenticateBody, caller: Called, request: Request) -> Response:
+    """Proves again who uses the browser. `key` is an API key of the same actor and tenant as the session. The new
+    session has another cookie and another `csrf_token`, and counts as signed in now; the previous one ends."""
+    service, previous = caller.service, caller.session
+    if previous is None:
+        raise NotPermitted("This request has no sign-in session.", hint="sign in with `POST /v1/session`")
+    service.authentication.count_unknown(request.scope)
+    key = await _key(service, body.key)
+    if (key.tenant, actor_of(key)) != (previous.tenant, previous.actor):
+        raise NotPermitted(
+            f"The API key is not that of {previous.actor}, whose session this is.",
+            hint="sign out, then sign in with the other key",
+        )
+    token, session = await service.sessions.open_with_key(key)
+    await service.sessions.end(previous)
+    principal, _ = await service.authentication.authenticator.sign_in(token)
+    document = _signed_in(service.engine_for(principal), session, token)
+    cookie = service.authentication.cookies.written(request.scope, token)
+    return json_response(document, headers={"Set-Cookie": cookie})
 
 
 @router.common_operation(

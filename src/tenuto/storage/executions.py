@@ -63,6 +63,7 @@ class Wanted(Struct, frozen=True, kw_only=True):
     newest_first: bool = False
     version: int | None = None
     error_class: str | None = None
+    failed: bool = False  # executions that ended with an error
     q: str | None = None  # an id or its beginning, or an idempotency key, a target or a correlation id
 
 

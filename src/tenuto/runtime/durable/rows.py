@@ -22,6 +22,7 @@ def wanted(wanted: Filter) -> Wanted:
         newest_first=wanted.newest_first,
         version=wanted.version,
         error_class=wanted.error_class,
+        failed=wanted.names_failure,
         q=wanted.q,
     )
 

@@ -150,6 +150,7 @@ def _fits(record: Record, wanted: Filter) -> bool:
         and (wanted.since_ms is None or record.history[0].at >= wanted.since_ms)
         and (wanted.before_ms is None or record.history[0].at < wanted.before_ms)
         and not (wanted.active and state.finished is not None)
+        and not (wanted.names_failure and state.failure is None)
         and wanted.version in (None, started.version)
         and (
             wanted.error_class is None

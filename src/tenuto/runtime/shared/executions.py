@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 from tenuto.kernel.definition import plain_name
 from tenuto.kernel.events import Entry, ExecutionFinished, RunOpened
-from tenuto.kernel.state import ExecutionStatus
+from tenuto.kernel.state import Execution, ExecutionStatus
 from tenuto.runtime.shared.filters import Filter
 from tenuto.views import (
     EventDocument,
@@ -16,6 +16,7 @@ from tenuto.views import (
     ExecutionSummary,
     Until,
     blocked,
+    error_document,
     event_document,
     execution_document,
     rfc3339,
@@ -105,6 +106,8 @@ class ExecutionReads:
     async def page(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ExecutionSummary]:
         if wanted.blocked:
             return await self._blocked(wanted, cursor, limit)
+        if wanted.names_failure:
+            return await self._failed(wanted, cursor, limit)
         found = await self._source.summaries(wanted, cursor, limit)
         return Page([_document(summary) for summary in found.items], found.next_cursor)
 
@@ -119,9 +122,29 @@ class ExecutionReads:
         items: list[ExecutionSummary] = []
         for row in found.items:
             reason = reasons.get(row.execution_id)
-            if reason is not None and _is_before(reason["since"], wanted.before_ms):
+            if reason is None or wanted.blocked_reason not in (None, reason["reason"]):
+                continue
+            if _is_before(reason["since"], wanted.before_ms):
                 items.append({**_document(row), "blocked": reason})
         return Page(items, found.next_cursor)
+
+    async def _failed(self, wanted: Filter, cursor: str | None, limit: int) -> Page[ExecutionSummary]:
+        """Reads the executions that ended with an error, because no row tells its code and step.
+
+        A page may hold fewer than `limit`.
+        """
+        found = await self._source.summaries(wanted, cursor, limit)
+        readings = await self._source.read_all(wanted.tenant, [row.execution_id for row in found.items])
+        chosen = {reading.state.id for reading in readings if _has_error(reading.state, wanted)}
+        return Page([_document(row) for row in found.items if row.execution_id in chosen], found.next_cursor)
+
+
+def _has_error(state: Execution, wanted: Filter) -> bool:
+    error = error_document(state, state.failure)
+    if error is None or wanted.error_code not in (None, error["code"]):
+        return False
+    step = error["step_id"]
+    return wanted.failed_step in (None, step, step.partition("#")[0])
 
 
 def _document(summary: Summary) -> ExecutionSummary:

@@ -9,6 +9,7 @@ from tenuto.kernel.events import ReviewKind
 from tenuto.kernel.state import ExecutionStatus
 from tenuto.storage.catalog import DefinitionStatus
 from tenuto.values.names import check_one_of, check_text
+from tenuto.views.shapes import BlockedReason
 
 MOST_ROWS = 2**53  # more is no number that every database and every client can say
 
@@ -28,10 +29,18 @@ class Filter:
     blocked: bool = False  # executions that cannot proceed; `before_ms` then means blocked since before that time
     newest_first: bool = False
     error_class: str | None = None
+    error_code: str | None = None
+    failed_step: str | None = None  # as it is shown; without a suffix it means all clones
+    blocked_reason: str | None = None  # with `blocked`
     kind: str | None = None
     execution_id: str | None = None  # of reviews
     version: int | None = None
     q: str | None = None  # an execution's id or its beginning, idempotency key, target or correlation id
+
+    @property
+    def names_failure(self) -> bool:
+        """Whether it selects by what only the history of a failed execution tells."""
+        return self.error_code is not None or self.failed_step is not None
 
     def for_blocked(self) -> "Filter":
         """Selects the executions that can be blocked."""
@@ -44,6 +53,7 @@ def check_filter(
     state: str | None = None,
     kind: str | None = None,
     error_class: str | None = None,
+    blocked_reason: str | None = None,
     limit: int = 1,
     after: int = 0,
     **texts: str | None,
@@ -54,6 +64,7 @@ def check_filter(
         (state, DefinitionStatus, "/status"),
         (kind, ReviewKind, "/kind"),
         (error_class, ErrorClass, "/error_class"),
+        (blocked_reason, BlockedReason, "/blocked_reason"),
     ):
         if word is not None:
             check_one_of(word, words, where)

@@ -31,9 +31,11 @@ from tenuto.service.http.request_models import (
 )
 from tenuto.service.http.responses import Cursor, Limit, json_response, page_response
 from tenuto.views import Until
+from tenuto.views.shapes import BlockedReason
 
 router = EndpointRouter(tags=["executions"])
 
+Sort = Literal["newest", "oldest"]
 Correlation = Annotated[str | None, Header(alias="X-Correlation-ID", min_length=1, max_length=255)]
 
 
@@ -132,6 +134,13 @@ async def list_executions(
     ] = None,
     version: Annotated[int | None, Query(ge=1, le=2**31 - 1, description="of the definition")] = None,
     error_class: Annotated[ErrorClass | None, Query(description="of executions that failed")] = None,
+    error_code: Annotated[str | None, Query(max_length=256, description="of executions that ended with it")] = None,
+    failed_step: Annotated[
+        str | None, Query(max_length=1024, description="the step whose error ended the execution, with all its clones")
+    ] = None,
+    blocked_reason: Annotated[
+        BlockedReason | None, Query(description="only executions blocked for this reason")
+    ] = None,
     q: Annotated[
         str | None,
         Query(
@@ -141,11 +150,13 @@ async def list_executions(
         ),
     ] = None,
     blocked: Annotated[bool, Query(description="only blocked executions, with the reason")] = False,
-    order: Literal["newest", "oldest"] = "newest",
+    sort: Annotated[Sort | None, Query(description="by start; default: `newest`")] = None,
+    order: Annotated[Sort, Query(deprecated=True, description="the earlier name of `sort`, which wins")] = "newest",
     cursor: Cursor = None,
     limit: Limit = 50,
 ) -> Response:
-    """A page of blocked executions may have fewer than `limit` items; more follow if there is a `next_cursor`."""
+    """With `blocked`, `blocked_reason`, `error_code` or `failed_step`, a page may have fewer than `limit` items, even
+    none; more follow if there is a `next_cursor`."""
     found = await caller.engine.listing.executions(
         status=status,
         definition=definition,
@@ -155,9 +166,12 @@ async def list_executions(
         before=before,
         version=version,
         error_class=error_class,
+        error_code=error_code,
+        failed_step=failed_step,
+        blocked_reason=blocked_reason,
         q=q,
         blocked=blocked,
-        newest_first=order == "newest",
+        newest_first=(sort or order) == "newest",
         cursor=cursor,
         limit=limit,
     )

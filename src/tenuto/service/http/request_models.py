@@ -97,6 +97,12 @@ class SignInBody(Body):
         return self
 
 
+class ReauthenticateBody(Body):
+    """The API key of the same principal."""
+
+    key: Annotated[str, Field(min_length=1, max_length=256)] = Field(examples=[EXAMPLE_KEY])
+
+
 class PauseBody(Body):
     reason: Reason = Field(default="", examples=["the books are closed"])
 

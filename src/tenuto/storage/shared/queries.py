@@ -20,6 +20,7 @@ SESSIONS = (
 _STATUSES = get_args(ExecutionStatus)
 _KINDS = get_args(ReviewKind)
 ACTIVE_STATUSES = ("running", "waiting_approval", "paused")
+WITH_ERROR_STATUSES = ("failed", "canceled")
 CLOCKS_MS = 60_000  # an id's time and that of its execution's start are of one clock, read twice
 
 # Queues that only definitions of tenants name, and no worker serves, are told as one, without a name: figures say
@@ -121,9 +122,13 @@ def _correlated(given: str) -> str:
 def _statuses(wanted: Wanted) -> tuple[str, ...]:
     """None at all means any."""
     named = (wanted.status,) if wanted.status is not None else get_args(ExecutionStatus)
-    if not wanted.active:
+    if not wanted.active and not wanted.failed:
         return () if wanted.status is None else named
-    return tuple(status for status in named if status in ACTIVE_STATUSES) or ("none",)
+    if wanted.active:
+        named = tuple(status for status in named if status in ACTIVE_STATUSES)
+    if wanted.failed:
+        named = tuple(status for status in named if status in WITH_ERROR_STATUSES)
+    return named or ("none",)
 
 
 def _names(wanted: Wanted, values: list[object], mark: str) -> list[str]:
@@ -203,4 +208,6 @@ def _conditions(wanted: Wanted, mark: str) -> tuple[list[str], list[object]]:
             continue
         values.append(value)
         conditions.append(condition.format(f"{mark}{len(values)}"))
+    if wanted.failed:
+        conditions.append("error_class <> ''")
     return conditions, values
