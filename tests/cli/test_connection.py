@@ -233,7 +233,7 @@ def test_doctor_says_where_settings_come_from_and_masks_secrets(
     assert rows["TENUTO_API_KEY"] == ["TENUTO_API_KEY", "[secret]"]
     assert "✓ database: it can be opened" in done.out
     assert done.code == 1  # because nobody works
-    assert "✗ workers: none is running" in done.out
+    assert "✗ workers: no worker is running" in done.out
 
 
 def test_doctor_looks_at_the_app(tenuto: Run, monkeypatch: pytest.MonkeyPatch) -> None:

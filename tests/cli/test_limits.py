@@ -40,7 +40,7 @@ def test_what_a_limit_cannot_be(tenuto: Run) -> None:
     assert tenuto("limits", "tenant", "acme").code == 2
     refused = tenuto("limits", "set", "ses", "--rate", "often")
     assert refused.code == 2
-    assert "Invalid value for --rate: 'often' is no rate" in refused.err
+    assert "Invalid value for --rate: 'often' is not a rate" in refused.err
 
 
 def test_a_tenant_that_is_full_is_told_to_wait(tenuto: Run, work: Work) -> None:

@@ -226,3 +226,10 @@ def test_a_definition_is_checked_without_a_database(tenuto: Run, tmp_path: Path)
     ]
     assert tenuto("validate", str(none)).code == 2
     assert not (tmp_path / "tenuto.db").exists()
+
+
+def test_counts_agree_with_their_nouns(tenuto: Run, work: Work) -> None:
+    tenuto("migrate")
+    assert tenuto("check").out.startswith("0 executions, ")
+    work(expenses)
+    assert tenuto("check").out.startswith("1 execution, ")

@@ -45,7 +45,7 @@ class Limits:
             raise InvalidInput.at(
                 "/max_in_flight", "too_large", f"must be less than {UNCOUNTED:,}; None removes the limit"
             )
-        bound = "" if max_in_flight is None else f"{max_in_flight} executions"
+        bound = "" if max_in_flight is None else f"{max_in_flight} execution{'' if max_in_flight == 1 else 's'}"
         await self._context.backend.limits.set_tenant(tenant, max_in_flight, self._note("tenant_limit", tenant, bound))
 
     async def tenant_limits(self) -> list[TenantLimitRow]:

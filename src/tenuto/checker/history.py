@@ -190,7 +190,7 @@ class History:
             return
         seqs = [entry.seq for entry in entries]
         if len(seqs) != row.count or seqs != list(range(row.seq, row.seq + len(seqs))):
-            self._find(G3, f"the row at {row.seq} says that it holds {row.count} entries", show(row))
+            self._find(G3, f"the row at {row.seq} says how many entries it holds: {row.count}", show(row))
         for entry in entries:
             self._follow(entry, row.seq)
         if not self.broken:

@@ -137,7 +137,9 @@ async def _workers(url: str) -> Check:
     except TenutoError as error:
         return Check("workers", False, _told(error))
     if not sessions:
-        return Check("workers", False, "none is running, so nothing is run. What to do: `tenuto worker --app MODULE`")
+        return Check(
+            "workers", False, "no worker is running, so no execution proceeds. What to do: `tenuto worker --app MODULE`"
+        )
     return Check("workers", True, f"{plural(len(sessions), 'worker')} running")
 
 

@@ -12,6 +12,7 @@ from tenuto.values.terminal import escape_lines
 
 from .command import AsJson, command, connection
 from .exit_codes import Exit
+from .formats import plural
 from .output import NAME, named
 from .printer import Printer
 
@@ -81,8 +82,8 @@ async def check(
     for told in checker.told if not as_json else ():
         printer.text(f"for information, {told.detail} ({told.invariant}: {told.sentence})")
     if not as_json:
-        verdict = f"{counts.findings} violations" if counts.findings else "sound"
-        printer.text(f"{counts.executions} executions, {counts.records} records: {verdict}")
+        verdict = plural(counts.findings, "violation") if counts.findings else "sound"
+        printer.text(f"{plural(counts.executions, 'execution')}, {plural(counts.records, 'record')}: {verdict}")
     return Exit.FAILED if counts.findings else Exit.OK
 
 

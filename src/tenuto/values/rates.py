@@ -16,7 +16,7 @@ def parse_rate(text: str) -> tuple[int, int]:
     except ValueError:
         count = period_ms = 0
     if count < 1 or period_ms < 1:
-        raise InvalidInput.at("/rate", "rate", f'{text!r} is no rate: write "14/s", "100/m" or "100/10s"')
+        raise InvalidInput.at("/rate", "rate", f'{text!r} is not a rate: write "14/s", "100/m" or "100/10s"')
     return count, period_ms
 
 

@@ -44,7 +44,7 @@ def refused_when_spent(state: Execution) -> Refused | None:
     """Returns the refusal of one more attempt of a run that has had them all; None for any other execution."""
     if state.plan.run is None or state.run < state.max_attempts:
         return None
-    text = f"all {state.max_attempts} attempts of this run are spent"
+    text = f"the run has had as many attempts as it may have: {state.max_attempts}"
     return Refused("attempts_spent", text, "create a new run")
 
 
