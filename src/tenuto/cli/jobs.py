@@ -1,15 +1,16 @@
 """`tenuto jobs ls | show | cancel` and `tenuto protocols check`: the command gateway."""
 
 from pathlib import Path
-from typing import Annotated, Any, cast, get_args
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
-
-from tenuto.views.jobs import JobStatus
 
 from .command import AsJson, Reason, command, connection, group
 from .formats import ago
 from .printer import Printer
+
+if TYPE_CHECKING:
+    from tenuto.views.jobs import JobStatus
 
 SECTION = "Executions"
 
@@ -18,19 +19,19 @@ Job = Annotated[str, typer.Argument(metavar="ID", help="The id of the job.")]
 
 async def ls(
     context: typer.Context,
-    status: Annotated[
-        str | None, typer.Option(metavar="STATUS", help=f"Show only this status: {', '.join(get_args(JobStatus))}.")
-    ] = None,
+    status: Annotated[str | None, typer.Option(metavar="STATUS", help="Show only this status, such as IN_PROGRESS.")] = None,
     protocol: Annotated[str | None, typer.Option(metavar="NAME", help="Show only jobs of this protocol.")] = None,
     limit: Annotated[int, typer.Option(metavar="NUMBER", min=1, max=100, help="Show at most this many.")] = 50,
     as_json: AsJson = False,
 ) -> None:
     """List jobs, newest first."""
+    from tenuto.views.jobs import JobStatus
+
     wanted = None if status is None else status.upper()
     if wanted is not None and wanted not in get_args(JobStatus):
         raise typer.BadParameter(f"{status!r} is not one of {', '.join(get_args(JobStatus))}", param_hint="--status")
     async with connection(context).engine(reads=True) as engine:
-        page = await engine.job_reads.page(status=cast(JobStatus | None, wanted), protocol=protocol, limit=limit)
+        page = await engine.job_reads.page(status=cast("JobStatus | None", wanted), protocol=protocol, limit=limit)
     Printer().listing(
         cast(list[dict[str, Any]], page.items),
         ["JOB", "PROTOCOL", "STATUS", "STEP", "WAITS FOR", "CREATED"],
