@@ -19,7 +19,9 @@ Job = Annotated[str, typer.Argument(metavar="ID", help="The id of the job.")]
 
 async def ls(
     context: typer.Context,
-    status: Annotated[str | None, typer.Option(metavar="STATUS", help="Show only this status, such as IN_PROGRESS.")] = None,
+    status: Annotated[
+        str | None, typer.Option(metavar="STATUS", help="Show only this status, such as IN_PROGRESS.")
+    ] = None,
     protocol: Annotated[str | None, typer.Option(metavar="NAME", help="Show only jobs of this protocol.")] = None,
     limit: Annotated[int, typer.Option(metavar="NUMBER", min=1, max=100, help="Show at most this many.")] = 50,
     as_json: AsJson = False,
