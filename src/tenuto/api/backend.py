@@ -2,9 +2,8 @@
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from tenuto.client.jobs import RemoteJobs
 from tenuto.errors import NotSupported
 from tenuto.runtime.port import (
     Admission,
@@ -27,6 +26,9 @@ from tenuto.views import DeadLetterRow
 from tenuto.views.bulk_results import BulkResult
 
 from .identity import Identity
+
+if TYPE_CHECKING:
+    from tenuto.client.jobs import RemoteJobs
 
 
 class CompositeCommands(Protocol):
@@ -70,7 +72,7 @@ class Backend:
     dispatch: Dispatch | None  # None: the command gateway is elsewhere
     credits: Callable[[], CreditStore] | None = None  # None: a client of a service
     runs: Callable[[], RunStore] | None = None
-    remote_jobs: RemoteJobs | None = None  # None: jobs are read from the ledger
+    remote_jobs: "RemoteJobs | None" = None  # None: jobs are read from the ledger
 
 
 def local_dispatch(backend: Backend) -> Dispatch:
