@@ -92,8 +92,8 @@ def test_every_command_accepts_the_shared_options() -> None:
 
 
 def test_a_command_without_output_prints_its_errors_as_json(tenuto: Run) -> None:
-    done = tenuto("--json", "worker", "--app", "no_such_module")
-    assert (done.code, json.loads(done.err)["code"]) == (1, "app_not_loaded")
+    done = tenuto("--json", "worker", "--url", "memory://")
+    assert (done.code, json.loads(done.err)["code"]) == (1, "not_supported")
 
 
 def test_looking_makes_no_database(tenuto: Run, tmp_path: Path) -> None:
