@@ -210,6 +210,28 @@ def test_the_guide_shows_issuers_as_they_are_read(file: Path) -> None:
     assert all(f"| `{each.name}` |" in guide for each in fields(Issuer))
 
 
+def test_overrides_of_steps_are_tables_in_the_file_and_json_in_the_variable(file: Path) -> None:
+    """As the guide shows them."""
+    guide = (Path(__file__).parent.parent / "docs" / "guides" / "sagas.md").read_text(encoding="utf-8")
+    (tables,) = re.findall(r"```toml\n(\[step_overrides.*?)```", guide, re.DOTALL)
+    (variable,) = re.findall(r"TENUTO_STEP_OVERRIDES='(.*?)'", guide, re.DOTALL)
+    file.write_text(tables)
+    settings = load({}, file)
+    assert dict(settings.step_overrides) == {
+        "book-trip.charge": {"timeout": "60s", "retry": {"max_attempts": 5, "initial": "2s"}, "limits": ["bank"]}
+    }
+    assert load({"TENUTO_STEP_OVERRIDES": variable}).step_overrides == settings.step_overrides
+    assert "book-trip.charge" in {told.name: told.value for told in settings.told()}["step_overrides"]
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"a.b": 1}'])
+def test_overrides_of_steps_of_another_shape_are_refused(text: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        load({"TENUTO_STEP_OVERRIDES": text})
+    (problem,) = caught.value.problems
+    assert "saga.step" in problem.message
+
+
 @pytest.mark.parametrize("text", ["[", "not toml"])
 def test_a_file_that_cannot_be_read_is_said(text: str, file: Path) -> None:
     file.write_text(text)

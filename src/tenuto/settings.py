@@ -111,6 +111,10 @@ class Settings:
     slots: int = _setting("async handlers that one process runs at once", 200)
     threads: int = _setting("plain `def` handlers that one process runs at once", 32)
     retention: str = _setting("how long executions are kept after their end, as in 90d; empty is for ever", "")
+    step_overrides: tuple[tuple[str, Mapping[str, object]], ...] = _setting(
+        "timeout, retry and limits of steps, in place of those of the plan: a table in the file, JSON in the variable",
+        (),
+    )
     messages: tuple[str, ...] = _setting("what is written to the outbox: execution.finished, step.*, or *", ())
 
     host: str = _setting("address that the service listens on", "127.0.0.1")
@@ -286,12 +290,16 @@ def _from_text(default: object, text: object, name: str) -> object:
             return _within(name, _number(text, type(default)))
         case tuple() if name == "jwt_issuers":
             return _issuers_from_json(text)
+        case tuple() if name == "step_overrides":
+            return _overrides_from_json(text)
         case tuple():
             return _words(name, [part.strip() for part in text.split(",") if part.strip()])
     return _word(name, text)
 
 
 def _from_toml(default: object, value: object, name: str) -> object:
+    if name == "step_overrides":
+        return _overrides(value)
     if isinstance(default, tuple):
         if not isinstance(value, list | tuple):
             raise ValueError("must be a list")
@@ -357,6 +365,20 @@ def _words(name: str, given: Any) -> tuple[str, ...]:
     if name == "four_eyes" and (unknown := [word for word in given if word not in known]):
         raise ValueError(f"{', '.join(unknown)}: it must be one of {', '.join(known)}")
     return tuple(given)
+
+
+def _overrides_from_json(text: str) -> tuple[tuple[str, Mapping[str, object]], ...]:
+    try:
+        return _overrides(json.loads(text or "{}"))
+    except json.JSONDecodeError as error:
+        raise ValueError(f'must be JSON such as {{"saga.step": {{"timeout": "60s"}}}}: {error}') from None
+
+
+def _overrides(given: object) -> tuple[tuple[str, Mapping[str, object]], ...]:
+    """Checks the shape. `Engine` checks what the tables contain, because it knows the options of steps."""
+    if not isinstance(given, Mapping) or not all(isinstance(options, Mapping) for options in given.values()):
+        raise ValueError('must be tables with "saga.step" as name: [step_overrides."saga.step"]')
+    return tuple(given.items())
 
 
 def _check_ranges(given: Iterable[str]) -> None:
@@ -495,5 +517,14 @@ def _text(value: object) -> str:
         case bool():
             return str(value).lower()
         case tuple():
-            return ", ".join(each.issuer if isinstance(each, Issuer) else str(each) for each in value)
+            return ", ".join(_item(each) for each in value)
+    return str(value)
+
+
+def _item(value: object) -> str:
+    match value:
+        case Issuer():
+            return value.issuer
+        case (str() as key, Mapping()):
+            return key
     return str(value)

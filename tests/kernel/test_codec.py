@@ -33,7 +33,8 @@ def test_an_entry_is_an_array_of_json_with_a_readable_tag() -> None:
         7, 1_000, 2, e.AttemptSucceeded("pay", "forward", 1, 900, "w", raw({"x": 1})), (e.Grant("z", "forward", 1),)
     )
     assert encode_entry(entry) == (
-        b'[7,1000,2,["ok","pay","forward",1,900,"w",{"x":1},0,null,null,"","",0,0],[["z","forward",1,-1,-1]],null,null]'
+        b'[7,1000,2,["ok","pay","forward",1,900,"w",{"x":1},0,null,null,"","",0,0,null],'
+        b'[["z","forward",1,-1,-1]],null,null]'
     )
     assert decode_entry(encode_entry(entry)) == entry
 

@@ -1847,6 +1847,7 @@ export interface components {
             kind: "compensation" | "forward" | "guard" | "plan" | "reconcile";
             logs_ref: string | null;
             look_up_at: string | null;
+            override: unknown;
             path: string;
             result: unknown;
             retry_after_at: string | null;

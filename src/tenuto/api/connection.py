@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tenuto.authoring.programs import compile_document
+from tenuto.authoring.step_overrides import DeploymentOverrides
 from tenuto.errors import InvalidInput, NotSupported
 from tenuto.runtime.clock import Environment
 from tenuto.runtime.durable import DurableRuntime
@@ -43,6 +44,7 @@ def backend_for(
     publish: Publish | None,
     keep_ms: int | None,
     read_only: bool,
+    overrides: DeploymentOverrides,
     serializable: bool = False,
 ) -> Backend:
     if read_only and (worker or url.partition(":")[0] not in DURABLE):
@@ -70,6 +72,7 @@ def backend_for(
             logs_failures=telemetry is None,
             announced=announced,
             publish=publish,
+            override=overrides.apply,
         )
         return _local(memory, environment, telemetry)
     if scheme in DURABLE:
@@ -86,6 +89,7 @@ def backend_for(
             lease_ms=lease_ms,
             announced=announced,
             publish=publish,
+            override=overrides.apply,
             keep_ms=keep_ms,
             read_only=read_only,
         )
@@ -93,7 +97,7 @@ def backend_for(
     if scheme in REMOTE:
         from tenuto.client import ServiceClient
 
-        _check_client(observers=observers, announced=announced, publish=publish, retention=keep_ms)
+        _check_client(observers=observers, announced=announced, publish=publish, retention=keep_ms, overrides=overrides)
         return _remote(
             ServiceClient(url, api_key, lambda definition: compile_document(definition, {}), environment.new_id)
         )
@@ -152,6 +156,7 @@ def _check_client(**given: object) -> None:
         "announced": "messages",
         "publish": "publish",
         "retention": "retention",
+        "overrides": "step_overrides",
     }
     unsupported = [names[name] for name, value in given.items() if value]
     if unsupported:

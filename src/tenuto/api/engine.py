@@ -17,6 +17,7 @@ from tenuto.access.scope import Scope
 from tenuto.authoring.program import EVERY_TENANT, Handler
 from tenuto.authoring.programs import bind_handler, compile_sagas, handlers_in
 from tenuto.authoring.settings import EXTERNAL_COMPENSATIONS, EXTERNAL_STEPS, HANDLER_NAMES, several
+from tenuto.authoring.step_overrides import DeploymentOverrides
 from tenuto.errors import InvalidInput, NotSupported
 from tenuto.handlers.builtin import NAMES as BUILT_IN
 from tenuto.handlers.builtin import BuiltIn
@@ -109,6 +110,9 @@ class Engine(EngineStarts, EngineQueries):
     `read_only`, with `worker=False`, opens a database for reading, such as a standby or a file without write access.
     Methods that write raise `StorageError` with the code `read_only`.
 
+    `step_overrides` changes `timeout`, `retry` and `limits` of steps without a new version: `{"book-trip.charge":
+    {"timeout": "60s"}}`. Give it to every process on the same database. See `docs/guides/sagas.md`.
+
     With `credits="off"`, runs reserve nothing, and their usage is only recorded. With
     `ledger_isolation="serializable"`, PostgreSQL commits reserves in serializable transactions; they are correct
     without it.
@@ -137,6 +141,7 @@ class Engine(EngineStarts, EngineQueries):
         bus: BusSettings | None = None,
         credits: Literal["on", "off"] | CreditPolicy = "on",
         ledger_isolation: Literal["locked", "serializable"] = "locked",
+        step_overrides: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         sinks = tuple(events)
         self.url = url
@@ -144,6 +149,7 @@ class Engine(EngineStarts, EngineQueries):
         self._grace_after_signal_ms = SIGNAL_GRACE_MS if shutdown_grace is None else self._grace_ms
         self._dispatcher = EventDispatcher(sinks) if sinks else None
         self._telemetry = telemetry
+        self._overrides = DeploymentOverrides(step_overrides)
         environment = self._make_environment(clock, build)
         environment.credits = _credit_policy(credits)
         self._handlers: dict[str, Handler] = {}
@@ -162,6 +168,7 @@ class Engine(EngineStarts, EngineQueries):
             publish=publish,
             keep_ms=None if retention is None else milliseconds(retention),
             read_only=read_only,
+            overrides=self._overrides,
             serializable=ledger_isolation == "serializable",
         )
         self._context = EngineContext(backend, environment, Scope())
@@ -197,10 +204,19 @@ class Engine(EngineStarts, EngineQueries):
 
     async def __aenter__(self) -> Self:
         await self._context.backend.lifecycle.open()
+        if self._overrides:
+            await self._check_overrides()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         await self.close()
+
+    async def _check_overrides(self) -> None:
+        try:
+            self._overrides.check(found.definition for found in await self._context.backend.programs.published())
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
         """Closes the engine. Running handlers get `shutdown_grace` (default 10 s, or 30 s after a signal) to finish."""

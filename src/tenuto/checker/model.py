@@ -9,11 +9,17 @@ from dataclasses import dataclass, field
 
 from tenuto.kernel import events as e
 from tenuto.kernel.address import ROOT, Phase, Ref, clone_path, fan_of, parent_of, step_id
+from tenuto.kernel.definition import RetryPolicy, Step
 from tenuto.kernel.plan import Node, Plan
+from tenuto.kernel.step_override import StepOverride
 
 from .dues import Dues
 
 AUTOMATIC = "automatic retry"  # the reason of a run that no person requested
+
+
+def effective(step: Step, override: StepOverride | None) -> Step:
+    return step if override is None else override.apply(step)
 
 
 @dataclass(eq=False, slots=True)
@@ -39,6 +45,7 @@ class ModelStep:
     not_before: int = 0
     last: str = ""
     guarded: bool = False
+    override: StepOverride | None = None  # recorded with the last attempt that failed or was looked up
     human: int = 0
     done: bool = False
     # Of the effect, over all rounds and runs
@@ -53,6 +60,11 @@ class ModelStep:
     undo_losses: int = 0
     undo_human: int = 0
     rounds_ago: int = 0  # rounds that began after the effect was made
+
+    @property
+    def retry_policy(self) -> RetryPolicy:
+        """The policy that the last verdict followed."""
+        return effective(self.node.step, self.override).retry_policy
 
     def number(self, phase: Phase) -> int:
         return self.numbers.get(phase, 0)

@@ -301,6 +301,7 @@ def _fail(model: Model, seq: int, event: e.AttemptFailed | e.AttemptTimedOut) ->
     elif event.phase == "forward":
         ref = Ref(event.path, event.phase, event.number)
         step.failures |= {event.number}
+        step.override = event.override
         step.last = "timed_out" if timed_out else event.failure.error_class
         step.late = ref if timed_out or event.failure.error_class == "INDETERMINATE" else None
         if event.half_done:
@@ -372,6 +373,7 @@ def _probed(model: Model, seq: int, event: e.ProbeAnswered) -> None:
     if event.answer in ("done", "not_done"):
         step.late = None
     if event.answer == "not_done":
+        step.override = event.override
         step.guarded = True
         step.unsafe = False
         model.clearances[event.path] += 1

@@ -9,7 +9,7 @@ from tenuto.kernel.address import Ref
 from tenuto.kernel.definition import ErrorClass, RetryPolicy
 
 from .invariants import Family, require
-from .model import Model, ModelScope, ModelStep
+from .model import Model, ModelScope, ModelStep, effective
 from .order import started_by
 
 MAX_LOSSES = 3
@@ -79,7 +79,7 @@ def _repeated(step: ModelStep, ref: Ref) -> None:
     require(step.refusals < MAX_DISPATCHES, R1, f"{ref} was granted after {step.refusals} refused dispatches")
     if not step.last or step.last == "undispatched":
         return
-    allowed = spec.retry_policy.max_attempts + step.human
+    allowed = step.retry_policy.max_attempts + step.human
     failures = len(step.failures)
     require(failures < allowed or step.last == "lost", R1, f"{ref} was granted after {failures} failures of {allowed}")
     require(step.losses <= MAX_LOSSES or step.human, R1, f"{ref} was granted after {step.losses} losses")
@@ -92,7 +92,7 @@ def _repeated(step: ModelStep, ref: Ref) -> None:
 
 
 def _may_follow(step: ModelStep) -> bool:
-    classes = step.node.step.retry_policy.retry_on_classes
+    classes = step.retry_policy.retry_on_classes
     if step.last == "timed_out":
         return "TRANSIENT" in classes
     return step.last in classes or step.last in ("lost", "INDETERMINATE")
@@ -132,11 +132,12 @@ def recorded(model: Model, entry: e.Entry) -> None:
 
 def _failed(model: Model, at: int, event: e.AttemptFailed | e.AttemptTimedOut) -> None:
     step = model.step(event.path)
-    spec = step.node.step
+    spec = effective(step.node.step, event.override)
     ref = Ref(event.path, event.phase, event.number)
     tries = len(step.failures | {event.number})
     allowed = spec.retry_policy.max_attempts + step.human
-    require(tries <= allowed + step.losses, R1, f"{ref} is failure {tries} of {allowed}")
+    most = max(allowed, step.retry_policy.max_attempts + step.human)  # it was granted under the previous policy
+    require(tries <= most + step.losses, R1, f"{ref} is failure {tries} of {most}")
     if event.verdict == "retry":
         require(spec.safety == "SAFE_TO_RETRY", R3, f"{ref} is simply retried, and the step is {spec.safety}")
         require(tries < allowed, R1, f"{ref} is retried after {tries} failures of {allowed}")
@@ -161,7 +162,7 @@ def _left_alone(event: e.AttemptFailed | e.DispatchFailed, at: int) -> None:
 
 def _undone_later(model: Model, at: int, event: e.AttemptFailed | e.AttemptTimedOut) -> None:
     step = model.step(event.path)
-    spec = step.node.step
+    spec = effective(step.node.step, event.override)
     policy = RetryPolicy(initial_delay_ms=spec.compensation_backoff_ms, jitter=spec.retry_policy.jitter)
     _waits(event, at + _least_delay(policy, event.failure.error_class, step.undo_failures + 1))
 

@@ -199,6 +199,7 @@ def make_engine(settings: "Settings", *, worker: bool = True) -> "Engine":
         threads=settings.threads,
         retention=settings.retention or None,
         messages=settings.messages,
+        step_overrides=dict(settings.step_overrides),
         outside=HandlerSettings.from_settings(settings),
         telemetry=Telemetry.from_settings(settings),
         bus=bus_settings(settings),

@@ -15,6 +15,7 @@ from msgspec import Raw, Struct
 
 from .address import Phase, Ref
 from .definition import CancelMode, ErrorClass
+from .step_override import StepOverride
 
 Verdict = Literal["retry", "probe", "skip", "fail", "review"]
 ScopeOutcome = Literal["succeeded", "failed", "timed_out", "skipped", "canceled", "retry"]
@@ -189,6 +190,7 @@ class AttemptSucceeded(Recorded, frozen=True, array_like=True, tag="ok"):
     workspace: str = ""
     usage: int = 0  # as reported, in millionths; `charge` is the part that the hold covered
     tokens: int = 0
+    override: StepOverride | None = None
 
 
 class AttemptFailed(Recorded, frozen=True, array_like=True, tag="failed"):
@@ -210,6 +212,7 @@ class AttemptFailed(Recorded, frozen=True, array_like=True, tag="failed"):
     workspace: str = ""
     usage: int = 0
     tokens: int = 0
+    override: StepOverride | None = None
 
 
 class AttemptTimedOut(Recorded, frozen=True, array_like=True, tag="timeout"):
@@ -227,6 +230,7 @@ class AttemptTimedOut(Recorded, frozen=True, array_like=True, tag="timeout"):
     build: str = ""
     usage: int = 0
     tokens: int = 0
+    override: StepOverride | None = None
 
 
 class Loss(Struct, frozen=True, array_like=True, gc=False):
@@ -276,6 +280,7 @@ class ProbeAnswered(Recorded, frozen=True, array_like=True, tag="probed"):
     variable: str | None = None
     key: str | None = None
     trace: str = ""
+    override: StepOverride | None = None
 
 
 # Nodes ------------------------------------------------------------------------------------------------------------

@@ -6,11 +6,18 @@ separate nodes (`compile_children`) and stored in the execution's state.
 """
 
 from collections.abc import Callable, Iterator
+from types import MappingProxyType
+from typing import Final
+
+from msgspec.structs import replace
 
 from .address import Phase
 from .definition import FAN_OUT_CONCURRENCY, JSON, Definition, Scope, Step, content_hash, root_scope, run_policies
 from .definition import Node as Spec
 from .expression import NODE_ROOTS, Expression, Template, compile_expression, compile_template
+from .step_override import StepOverrides, override_nodes
+
+NO_OVERRIDES: Final[StepOverrides] = MappingProxyType({})
 
 
 class Node:
@@ -101,7 +108,9 @@ class Node:
 
 
 class Plan:
-    """A validated and compiled definition. `watched` are the steps whose results an expression of the plan reads.
+    """A validated and compiled definition. `overrides` change its steps, but neither `definition` nor `hash`.
+
+    `watched` are the steps whose results an expression of the plan reads.
 
     `check_output` returns what is wrong with an execution's output, or None. It is a parameter, because JSON Schemas
     need a library that the kernel does not import.
@@ -114,6 +123,7 @@ class Plan:
         "has_queues",
         "hash",
         "output",
+        "overrides",
         "reads_input",
         "root",
         "run",
@@ -121,12 +131,21 @@ class Plan:
         "watches_all",
     )
 
-    def __init__(self, definition: Definition, check_output: "Callable[[JSON], str | None] | None" = None) -> None:
+    def __init__(
+        self,
+        definition: Definition,
+        check_output: "Callable[[JSON], str | None] | None" = None,
+        overrides: StepOverrides = NO_OVERRIDES,
+    ) -> None:
         self.definition = definition
         self.check_output = check_output
         self.hash = content_hash(definition)
         self.run = run_policies(definition)
-        self.root = Node(root_scope(definition), None, 0)
+        self.overrides = overrides
+        scope = root_scope(definition)
+        if overrides:
+            scope = replace(scope, children=override_nodes(scope.children, overrides))
+        self.root = Node(scope, None, 0)
         self.has_queues = any(_may_queue(node) for node in self.root.walk())
         key = definition.policies.concurrency_key
         self.concurrency_key = _expression(key)
@@ -139,6 +158,9 @@ class Plan:
         checks_last = definition.output_schema is not None and self.output is None
         self.watches_all = checks_last or any(reader.reads_all_steps for reader in readers)
         self.reads_input = any("input" in reader.roots for reader in readers)
+
+    def override(self, overrides: StepOverrides) -> "Plan":
+        return Plan(self.definition, self.check_output, overrides)
 
 
 def _may_queue(node: Node) -> bool:

@@ -3,13 +3,15 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import msgspec
 from msgspec import Raw
 
 from tenuto.kernel import events as e
 from tenuto.kernel.address import Ref, clone_path, fan_of, idempotency_key, step_id
-from tenuto.kernel.definition import Step
+from tenuto.kernel.definition import JSON, Step
 from tenuto.kernel.naming import clone_name, labels_in
 from tenuto.kernel.state import Execution, StepStatus
+from tenuto.kernel.step_override import StepOverride
 
 from .shapes import KINDS, NOTHING_UNDER_WAY, Activity, AttemptRow, decoded, time_text
 
@@ -71,6 +73,12 @@ class _Rows:
                 self.begin(Ref(clone_path(grant.path, index), grant.phase, grant.number))
 
     def event(self, event: e.Event) -> None:
+        ended = len(self.rows)
+        self.enter(event)
+        if isinstance(event, _OVERRIDDEN) and event.override is not None and len(self.rows) > ended:
+            self.rows[-1]["override"] = _override(event.override)
+
+    def enter(self, event: e.Event) -> None:
         match event:
             case e.AttemptSucceeded():
                 self.end(_ref(event), "succeeded", event.started_at, event.worker, result=event.result)
@@ -256,6 +264,7 @@ class _Rows:
             "error_trace": trace or None,
             "look_up_at": None,
             "answer": None,
+            "override": None,
         }
 
     def name(self, path: str) -> str:
@@ -294,3 +303,16 @@ def _ref(
 
 def _failed(verdict: str) -> StepStatus:
     return "retrying" if verdict in ("retry", "probe") else "failed"
+
+
+_OVERRIDDEN = (e.AttemptSucceeded, e.AttemptFailed, e.AttemptTimedOut, e.ProbeAnswered)
+
+
+def _override(override: StepOverride) -> JSON:
+    policy: dict[str, JSON] | None = None
+    if override.retry_policy is not None:
+        policy = msgspec.to_builtins(override.retry_policy)
+        del policy["timeout_ms"]  # that of an attempt stands beside it
+    limits: JSON = None if override.limits is None else list(override.limits)
+    given: dict[str, JSON] = {"timeout_ms": override.timeout_ms, "retry_policy": policy, "limits": limits}
+    return {name: value for name, value in given.items() if value is not None}

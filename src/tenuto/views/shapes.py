@@ -244,6 +244,7 @@ class AttemptRow(TypedDict):
     # Of a failed or lost attempt: when its outcome is looked up, before another attempt. Of a look-up: what it found.
     look_up_at: str | None
     answer: e.ProbeAnswer | None
+    override: JSON  # what the settings of the deployment changed of the step
 
 
 class RequestRow(TypedDict):

@@ -6,10 +6,21 @@ the same entries in the same order, so it yields the same state.
 
 import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
-from tenuto.kernel.address import Phase, fan_of, review_id
+from tenuto.kernel.address import Phase, fan_of, review_id, step_id
 from tenuto.kernel.definition import JSON
-from tenuto.kernel.events import AttemptsGranted, Entry, Event, Failure, Grant
+from tenuto.kernel.events import (
+    AttemptFailed,
+    AttemptsGranted,
+    AttemptSucceeded,
+    AttemptTimedOut,
+    Entry,
+    Event,
+    Failure,
+    Grant,
+    ProbeAnswered,
+)
 from tenuto.kernel.evolve import apply, apply_grant, enter, fan_at, scope_above
 from tenuto.kernel.state import Execution, FanState, ScopeState, StepState
 
@@ -51,11 +62,20 @@ class Turn:
     def emit(self, event: Event) -> None:
         if self._event is not None:
             self._record(self._event)
+        if self.state.plan.overrides:
+            event = self._with_override(event)
         self._event = event
         self._why = (self.cause, self.actor)
         state = self.state
         enter(state, state.seq + 1, self.now, self.epoch, self.actor)
         apply(state, event)
+
+    def _with_override(self, event: Event) -> Event:
+        """Notes what the settings of the deployment changed of the step, so that the history explains the verdict."""
+        if not isinstance(event, AttemptSucceeded | AttemptFailed | AttemptTimedOut | ProbeAnswered):
+            return event
+        override = self.state.plan.overrides.get(step_id(event.path))
+        return event if override is None else replace(event, override=override)
 
     def grant(self, path: str, phase: Phase, number: int, first: int = -1, last: int = -1) -> None:
         if self._event is None:

@@ -237,7 +237,7 @@ class DefinitionCache:
     def _compile_row(self, row: DefinitionRow) -> Program:
         self._input_schemas[row.name, row.version] = row.input_schemas_hash
         definition = from_document(msgspec.json.decode(row.document))
-        return self._compile(definition, decode_input_schemas(row.input_schemas))
+        return self._registered.override(self._compile(definition, decode_input_schemas(row.input_schemas)))
 
     def runs(self, performer: Performer) -> bool:
         """Whether this process runs executions of this program."""

@@ -19,7 +19,7 @@ from tenuto.runtime.clock import Environment
 from tenuto.runtime.executor import Job
 from tenuto.runtime.executor.held_execution import Record
 from tenuto.runtime.executor.observers import Observers
-from tenuto.runtime.executor.program_registry import ProgramRegistry
+from tenuto.runtime.executor.program_registry import Override, ProgramRegistry, unchanged
 from tenuto.runtime.executor.worker import ASYNC_SLOTS, THREADS, Interpose, Worker, WorkerOptions
 from tenuto.runtime.observer import Observer
 from tenuto.runtime.port import Admission, Programs
@@ -88,6 +88,7 @@ class DurableRuntime:
         publish: Publish | None = None,
         keep_ms: int | None = None,
         read_only: bool = False,
+        override: Override = unchanged,
     ) -> None:
         options = WorkerOptions(
             observers=observers,
@@ -112,7 +113,7 @@ class DurableRuntime:
         self._parked_executions = ParkedExecutions()
         self._restorer = Restorer(store, self._wakeups, reads_all=bool(options.observers))
         self._observers = Observers(observers)
-        self._registry = ProgramRegistry(prepares=worker)
+        self._registry = ProgramRegistry(prepares=worker, override=override)
         self._cache = DefinitionCache(store, self._registry, compile, now, works=worker)
         self._permits = Permits(environment.clock, PermitExchange(store, self._current).exchange)
         self._worker = Worker(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeAlias
 
 from tenuto.authoring.program import Handler, Program
 from tenuto.kernel.definition import to_document
@@ -9,12 +10,22 @@ from tenuto.runtime.publication import changed_plan, unknown_definition
 
 from . import Performer
 
+Override: TypeAlias = Callable[[Program], Program]
+
+
+def unchanged(program: Program) -> Program:
+    return program
+
 
 class ProgramRegistry:
-    """`prepares`: handlers are prepared when they are registered, because they run in this process."""
+    """`prepares`: handlers are prepared when they are registered, because they run in this process.
 
-    def __init__(self, *, prepares: bool) -> None:
+    `override` applies what the settings of the deployment change of the steps.
+    """
+
+    def __init__(self, *, prepares: bool, override: Override) -> None:
         self._prepares = prepares
+        self.override = override
         self.handlers: dict[str, Handler] = {}
         self.performers: dict[tuple[str, int], Performer] = {}
         self.newest: dict[str, Performer] = {}
@@ -22,6 +33,7 @@ class ProgramRegistry:
         self.on_change: list[Callable[[], None]] = []  # what this process can run has changed
 
     def provide(self, program: Program) -> None:
+        program = self.override(program)
         known = self.performers.get((program.name, program.version))
         if known is None:
             self.add(program)

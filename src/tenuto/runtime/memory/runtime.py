@@ -11,7 +11,7 @@ import msgspec
 from tenuto.runtime.clock import Environment
 from tenuto.runtime.executor.limits import LocalLimits
 from tenuto.runtime.executor.observers import Observers
-from tenuto.runtime.executor.program_registry import ProgramRegistry
+from tenuto.runtime.executor.program_registry import Override, ProgramRegistry, unchanged
 from tenuto.runtime.executor.worker import ASYNC_SLOTS, THREADS, Interpose, Worker, WorkerOptions
 from tenuto.runtime.observer import Observer
 from tenuto.runtime.shared.audit_log import RegistryAuditLog
@@ -52,6 +52,7 @@ class MemoryRuntime:
         logs_failures: bool = False,
         announced: Announced | None = None,
         publish: Publish | None = None,
+        override: Override = unchanged,
     ) -> None:
         options = WorkerOptions(
             observers=observers,
@@ -65,7 +66,7 @@ class MemoryRuntime:
         self.now = environment.now_ms
         self._limits = LocalLimits(environment.clock)
         self._observers = Observers(observers)
-        self._registered = ProgramRegistry(prepares=worker)
+        self._registered = ProgramRegistry(prepares=worker, override=override)
         self._worker = Worker(environment, options, self._limits, self._observers)
         self._in_flight = InFlight()
         self._registry: MemoryRegistry | None = None

@@ -185,6 +185,7 @@ SHAPES: dict[str, Any] = {
         "error_trace": None,
         "look_up_at": None,
         "answer": None,
+        "override": None,
     },
     "EventDocument": {
         "seq": 2,
