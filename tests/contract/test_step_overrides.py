@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tenuto import Engine, Retry, SagaBuilder, SagaContext
-from tenuto.errors import SettingsError, TransientError
+from tenuto.errors import NotSupported, SettingsError, TransientError
 
 from .conftest import DURABLE, MakeEngine
 
@@ -28,7 +28,11 @@ def saga(step: Any = fail, **options: Any) -> object:
 async def attempts(engine: Engine) -> list[dict[str, Any]]:
     handle = await engine.start("s")
     await handle.result()
-    return [dict(row) for row in await engine.get(handle.id).history()]
+    return await rows_of(engine, handle.id)
+
+
+async def rows_of(engine: Engine, id: str) -> list[dict[str, Any]]:
+    return [dict(row) for row in await engine.get(id).history()]
 
 
 @pytest.mark.parametrize("queue", [None, "gpu"])
@@ -74,7 +78,7 @@ async def test_limits_are_overridden(make_engine: MakeEngine) -> None:
     for handle in handles:
         assert (await handle.result()).succeeded
     assert max(most) == 1
-    (row,) = await handles[0].history()
+    (row,) = await rows_of(engine, handles[0].id)
     assert row["override"] == {"limits": ["bank"]}
 
 
@@ -106,7 +110,7 @@ async def test_an_execution_follows_the_overrides_of_the_process_that_runs_it(ma
     await first.close()
     second = await make_engine(saga(work))
     await second.get(handle.id).result()
-    rows = await second.get(handle.id).history()
+    rows = await rows_of(second, handle.id)
     assert [row["status"] for row in rows][-1] == "failed"
     assert [row["override"] is not None for row in rows if row["error_code"] != "worker_lost"] == [*[True] * 3, False]
 
@@ -124,7 +128,7 @@ async def test_executions_of_stored_definitions_follow_them_without_code(make_en
     handle = await engine.start("s")
     engine.handler("missing", fail)
     await handle.result()
-    (row,) = await handle.history()
+    (row,) = await rows_of(engine, handle.id)
     assert (row["override"]["retry_policy"]["max_attempts"], row["override"]["limits"]) == (1, ["bank"])
 
 
@@ -161,3 +165,8 @@ async def test_what_applies_to_nothing_is_refused(overrides: Any, text: str) -> 
     with pytest.raises(SettingsError, match="step_overrides") as refused:
         await opened(given.build(), overrides)
     assert text in str(refused.value)
+
+
+def test_a_client_of_a_service_has_none() -> None:
+    with pytest.raises(NotSupported, match="step_overrides"):
+        Engine("https://tenuto.example", step_overrides={"s.a": {"timeout": "1s"}})
