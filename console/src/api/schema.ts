@@ -7144,7 +7144,8 @@ export interface operations {
                      *           "logs_ref": null,
                      *           "error_trace": null,
                      *           "look_up_at": null,
-                     *           "answer": null
+                     *           "answer": null,
+                     *           "override": null
                      *         }
                      *       ],
                      *       "next_cursor": null
