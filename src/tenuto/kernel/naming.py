@@ -36,8 +36,8 @@ def labels_in(state: Execution, event: Expanded) -> Sequence[str]:
 
 
 def _given(state: Execution, id: str) -> list[str]:
-    given = msgspec.json.decode(state.input, type=dict[str, Raw])[id]
-    return msgspec.json.decode(given, type=_Given).labels
+    given = msgspec.json.decode(state.input, type=dict[str, Raw]).get(id)
+    return [] if given is None else msgspec.json.decode(given, type=_Given).labels
 
 
 def clone_name(fan_path: str, index: int, labels: Sequence[str]) -> str:
