@@ -3,6 +3,7 @@
 import json
 import re
 import signal
+from typing import Any
 
 import pytest
 
@@ -35,7 +36,7 @@ def test_feed_shows_changes_as_they_happen_until_it_is_interrupted(url: str, wor
     id = work(expenses)
     with service_on(url) as (address, key):
         place = ("--server", address) if over_http else ("--url", url)
-        environment = {"TENUTO_API_KEY": key} if over_http else {}
+        environment: dict[str, Any] = {"TENUTO_API_KEY": key} if over_http else {}
         with running(*place, "feed", "--watch", f"{id}:0", ready="event 1: ", **environment) as feed:
             assert command(url, "cancel", id, "--reason", "no").returncode == 0
             work(oslo)
