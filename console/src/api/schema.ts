@@ -16354,10 +16354,12 @@ export interface operations {
                      *       ],
                      *       "permissions": [
                      *         "approvals:write",
+                     *         "credits:read",
                      *         "definitions:read",
                      *         "dlq:read",
                      *         "executions:read",
-                     *         "reviews:read"
+                     *         "reviews:read",
+                     *         "runs:read"
                      *       ],
                      *       "version": "0.1.0",
                      *       "csrf_token": "9f2c1d64a7b80e35f1c4d2937ae6b05849c3e1f7206d8ab45e9173c0f2d86b1a",
@@ -16511,10 +16513,12 @@ export interface operations {
                      *       ],
                      *       "permissions": [
                      *         "approvals:write",
+                     *         "credits:read",
                      *         "definitions:read",
                      *         "dlq:read",
                      *         "executions:read",
-                     *         "reviews:read"
+                     *         "reviews:read",
+                     *         "runs:read"
                      *       ],
                      *       "version": "0.1.0",
                      *       "csrf_token": "9f2c1d64a7b80e35f1c4d2937ae6b05849c3e1f7206d8ab45e9173c0f2d86b1a",
@@ -16848,10 +16852,12 @@ export interface operations {
                      *       ],
                      *       "permissions": [
                      *         "approvals:write",
+                     *         "credits:read",
                      *         "definitions:read",
                      *         "dlq:read",
                      *         "executions:read",
-                     *         "reviews:read"
+                     *         "reviews:read",
+                     *         "runs:read"
                      *       ],
                      *       "version": "0.1.0",
                      *       "csrf_token": "9f2c1d64a7b80e35f1c4d2937ae6b05849c3e1f7206d8ab45e9173c0f2d86b1a",
