@@ -18,7 +18,7 @@ CONSOLE_TYPES = $(BIN)/python -m docs.openapi | $(NODE) console/codegen/node_mod
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-quick check test prove figures static docs bench audit sbom console shots console-check console-same
+.PHONY: help setup demo demo-quick check test prove figures static docs bench audit sbom console shots chromium console-check console-same
 
 help:
 	@echo "make setup        create .venv with everything that is locked in uv.lock"
@@ -69,7 +69,7 @@ check: static console-check
 
 # The kernel's branches must be covered completely by its own tests and by the contract in memory. The rest runs without
 # measuring coverage, which slows it down.
-test: static console-check
+test: static console-check chromium
 	$(PYTEST) --contract=memory --cov --cov-report=term tests/kernel tests/contract
 	$(PYTEST) --contract=databases --ignore=tests/kernel
 
@@ -96,7 +96,11 @@ console: $(CONSOLE_READY)
 	$(CONSOLE_TYPES) --output console/src/api/schema.ts
 	cd console && $(NPM) run --silent build
 
-shots: setup
+# The browser of the console's tests: installed as root with apt, and otherwise left to you.
+chromium: setup
+	@$(BIN)/python -m tests.browser.install
+
+shots: chromium
 	$(BIN)/python -m tests.browser.shots
 
 # Types that differ from the OpenAPI document, type errors, lint and unit tests of the console.
