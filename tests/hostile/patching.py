@@ -38,7 +38,7 @@ class _Time:
 def in_world(world: "World") -> Iterator[None]:
     from .simulated import SimulatedStore
 
-    def make_store(url: str, *, read_only: bool = False) -> Store:
+    def make_store(url: str, *, read_only: bool = False, serializable: bool = False) -> Store:
         store: Any = SimulatedStore(world)
         return store  # type: ignore[no-any-return]  # to the engine it is a store
 

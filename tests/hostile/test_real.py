@@ -52,8 +52,8 @@ def postgres_url(postgres_server: Server) -> Iterator[str]:
 async def test_postgres_behind_a_hostile_store(postgres_url: str, seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     world = RealWorld(postgres_url, seed, ALL)
 
-    def hostile_store(url: str, *, read_only: bool = False) -> Store:
-        return hostile(make_store(url, read_only=read_only), world)
+    def hostile_store(url: str, *, read_only: bool = False, serializable: bool = False) -> Store:
+        return hostile(make_store(url, read_only=read_only, serializable=serializable), world)
 
     monkeypatch.setattr(tenuto.api.connection, "make_store", hostile_store)
     world.hostile = False  # until both are open: whoever opens an engine is told of errors
@@ -139,7 +139,7 @@ async def test_a_disk_that_is_full_page_by_page(tmp_path: Path, monkeypatch: pyt
     world = RealWorld(url, 3, Rates())
     stores: list[Narrow] = []
 
-    def narrow(url: str, *, read_only: bool = False) -> Store:
+    def narrow(url: str, *, read_only: bool = False, serializable: bool = False) -> Store:
         stores.append(Narrow(url.removeprefix("sqlite:///"), synchronous="OFF"))
         return stores[-1]
 
