@@ -1,6 +1,7 @@
 """The whole shop in a process that is killed at one of its commits, in whichever service; and one that recovers.
 
-`python -m tests.orders.crash SCENARIO FOLDER [COMMIT before|after]` prints the number of commits and what is wrong.
+`python -m tests.orders.crash FOLDER` makes the databases. With `SCENARIO [COMMIT before|after]`, it runs the scenario,
+and prints the number of commits and what is wrong.
 """
 
 import asyncio
@@ -63,6 +64,12 @@ SCENARIOS = {
 # -- The process -------------------------------------------------------------------------------------------------------
 
 
+async def prepare(folder: Path) -> None:
+    """Makes the databases, and publishes the definition of the saga as these processes have configured it."""
+    async with Shop.on_files(folder, lease=LEASE):
+        pass
+
+
 async def play(name: str, folder: Path) -> list[str]:
     """Runs the scenario from its beginning. What was done before, it finds done."""
     scenario = SCENARIOS[name]
@@ -91,7 +98,11 @@ async def play(name: str, folder: Path) -> list[str]:
 
 
 def main() -> None:
-    name, folder, *place = sys.argv[1:]
+    folder, *scenario = sys.argv[1:]
+    if not scenario:
+        asyncio.run(prepare(Path(folder)))
+        return
+    name, *place = scenario
     point = Point(int(place[0]), "before" if place[1] == "before" else "after") if place else None
     trap = Trap(point)
     set_trap("sqlite", trap, database)
@@ -143,16 +154,21 @@ def crash_all(cases: Iterable[tuple[str, Point]]) -> list[Outcome]:
 def _run(scenario: str, folder: Path, point: Point | None) -> Told | None:
     """What the process tells, or None if it was killed at its point."""
     given = [str(part) for part in point] if point else []
-    command = [sys.executable, "-m", "tests.orders.crash", scenario, str(folder), *given]
-    environment = os.environ | HASTE
-    done = subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
-    )
+    done = _process(folder, scenario, *given)
     if point is not None and done.returncode == -signal.SIGKILL:
         return None
     if done.returncode:
         raise RuntimeError(f"{scenario}, {point}: the process ended with {done.returncode}:\n{done.stderr}")
     return Told(**json.loads(done.stdout))
+
+
+def _process(folder: Path, *scenario: str) -> subprocess.CompletedProcess[str]:
+    """All of them have the same settings: what an engine publishes must not be changed by the next one."""
+    command = [sys.executable, "-m", "tests.orders.crash", str(folder), *scenario]
+    environment = os.environ | HASTE
+    return subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS
+    )
 
 
 def _expire(folder: Path) -> None:
@@ -174,12 +190,9 @@ def _place() -> Iterator[Path]:
 @cache
 def _template() -> Path:
     folder = Path(mkdtemp(prefix="tenuto-orders-"))
-
-    async def open_and_close() -> None:
-        async with Shop.on_files(folder):
-            pass
-
-    asyncio.run(open_and_close())
+    made = _process(folder)
+    if made.returncode:
+        raise RuntimeError(f"The databases could not be made:\n{made.stderr}")
     return folder
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.draw import draw
-from tests.servers.databases import database
+from tests.servers.databases import database, empty_database
 from tests.servers.postgres import Server
 
 from .matrix import Case, Run, cases
@@ -23,7 +23,7 @@ SHARDS = 20  # of the cases with a cancel: about 110 in each
 DRAWN = 3
 DRAWN_ON_POSTGRES = 12
 
-SERVICES = ("orders", "inventory", "payment", "consumer")
+OTHERS = ("inventory", "payment", "consumer")  # services that do without an engine
 ALL = list(cases())
 
 
@@ -42,7 +42,7 @@ def canceled() -> list[Case]:
             assert await run.wrong() == []
             return list(run.moments())
 
-    return run_virtually(moments())
+    return run_virtually(moments)
 
 
 def test_the_cases_are_many() -> None:
@@ -53,25 +53,27 @@ def test_the_cases_are_many() -> None:
 
 
 def test_every_fault_of_every_step_on_sqlite(tmp_path: Path) -> None:
-    assert run_virtually(play(Shop.on_files(tmp_path, lease=LEASE), ALL)) == []
+    assert run_virtually(lambda: play(Shop.on_files(tmp_path, lease=LEASE), ALL)) == []
 
 
 @pytest.mark.prove(drawn=DRAWN)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_a_cancel_at_every_moment_in_memory(shard: int) -> None:
-    assert run_virtually(play(Shop(lease=LEASE), canceled()[shard::SHARDS])) == []
+    given = canceled()[shard::SHARDS]
+    assert run_virtually(lambda: play(Shop(lease=LEASE), given)) == []
 
 
 @pytest.mark.prove(drawn=DRAWN)
 @pytest.mark.parametrize("shard", range(SHARDS))
 def test_a_cancel_at_every_moment_on_sqlite(shard: int, tmp_path: Path) -> None:
-    assert run_virtually(play(Shop.on_files(tmp_path, lease=LEASE), canceled()[shard::SHARDS])) == []
+    given = canceled()[shard::SHARDS]
+    assert run_virtually(lambda: play(Shop.on_files(tmp_path, lease=LEASE), given)) == []
 
 
 def test_drawn_cases_on_postgresql(postgres_server: Server) -> None:
     """In real time, so cases that wait for several timeouts are left out."""
     quick = [case for case in (*ALL, *canceled()) if all(fault.times < 3 for fault in case.faults)]
     with ExitStack() as stack:
-        urls = {name: stack.enter_context(database(postgres_server)) for name in SERVICES}
-        shop = Shop(urls["orders"], databases=urls.__getitem__)
+        urls = {name: stack.enter_context(empty_database(postgres_server)) for name in OTHERS}
+        shop = Shop(stack.enter_context(database(postgres_server)), databases=urls.__getitem__)
         assert asyncio.run(play(shop, draw("orders postgres", quick, DRAWN_ON_POSTGRES))) == []

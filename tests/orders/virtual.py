@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -15,10 +15,12 @@ LEASE = "10000h"  # a thread of its own renews leases, in real time: it never ha
 TURNS = 100_000_000
 
 
-def run_virtually(work: Coroutine[Any, Any, T]) -> T:
+def run_virtually(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """`work` is called when the clocks are set, and makes the engine: one made before reads the machine's clock, too,
+    and on a busy machine its timers are late."""
     loop = VirtualLoop(TURNS)
     with _clocks(loop), asyncio.Runner(loop_factory=lambda: loop) as runner:
-        return runner.run(work)
+        return runner.run(work())
 
 
 @contextmanager
