@@ -13,6 +13,7 @@ import msgspec
 from msgspec import to_builtins
 
 from tenuto import ExpandEach, StepInputs
+from tenuto.authoring.applicability import find_inapplicable
 from tenuto.kernel.definition import JSON, Definition, Node, Policies, Scope, Step, node_from_document, to_document
 from tenuto.kernel.validation import problems
 from tests.simulation import programs as simulated
@@ -79,6 +80,18 @@ class Drafts(simulated.Drafts):
         return tuple(to_builtins(_node(node_from_document(node))) for node in super().propose())
 
 
+def _as_written(definition: Definition) -> Any:
+    """The document of a definition, without the options that have no effect: an author's would be refused."""
+    document: Any = to_document(definition)
+    for problem in find_inapplicable(definition):
+        *above, field = problem.path.strip("/").split("/")
+        place = document
+        for part in above:
+            place = place[int(part) if isinstance(place, list) else part]
+        place.pop(field, None)
+    return document
+
+
 def draw(seed: int) -> Program:
     rng = Random(f"differential {seed}")
     features = _features(rng)
@@ -90,7 +103,7 @@ def draw(seed: int) -> Program:
     wrong = problems(definition)
     assert not wrong, f"the generator made an invalid definition: {wrong}"
     items = [{"name": f"i{number}"} for number in range(rng.randrange(5))]
-    document = to_document(definition)
+    document = _as_written(definition)
     assert isinstance(document, dict)
     input = {"n": rng.randrange(4), "items": items}
     return Program(seed, document, input, features, builder.ids.count, builder.each)
