@@ -58,6 +58,16 @@ LOOKING_OR_ACTING = (
     "audit",
     "audit verify",
     "audit export",
+    "graph x",
+    "overview",
+    "feed",
+    "whoami",
+    "console",
+    "sessions ls",
+    "sessions revoke x",
+    "jobs ls",
+    "jobs show x",
+    "jobs cancel x",
 )
 SETTING_UP = (
     "migrate",
@@ -68,7 +78,7 @@ SETTING_UP = (
 )
 PROCESSES = ("dev", "serve --port 0", "worker")
 BENCH = "bench --executions 10 --url {url}"  # which is a process for a while
-ON_NO_DATABASE = ("validate saga.json",)
+ON_NO_DATABASE = ("validate saga.json", "protocols check protocols.json")
 
 
 class Place(Protocol):

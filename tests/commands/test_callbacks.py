@@ -25,7 +25,7 @@ async def test_late_repeated_and_stale_callbacks_are_logged_with_their_verdict_a
     second = await site.next("ocr")
     assert second.directive["attempt_no"] == 2
     assert second.directive["idempotency_key"] == first.directive["idempotency_key"]
-    before = await site.job(id)
+    before = await site.until(id, blocked={"reason": "callback", "waiting_for": "ocr"})
     assert await first.result() == "stale_attempt"
     assert await first.ack() == "stale_attempt"
     admin = await site.client()

@@ -5,9 +5,13 @@ from typing import Any
 import pytest
 
 from tenuto.kernel import facts as f
-from tenuto.kernel.definition import DAY, HOUR, MINUTE, SECOND, Escalation, FailureMode, Node, RunPolicies
+from tenuto.kernel.address import attempt_span
+from tenuto.kernel.decide.credits import waits_for_credits
+from tenuto.kernel.definition import DAY, HOUR, MINUTE, SECOND, Escalation, FailureMode, Node, RunPolicies, Scope, Step
 from tenuto.kernel.evolve import HOLD
-from tenuto.kernel.run_states import run_status
+from tenuto.kernel.run_states import may_follow, run_status
+from tenuto.kernel.state import StepState
+from tenuto.kernel.step_override import StepOverride, override_nodes
 from tenuto.views.projections import standing
 
 from .build import scope, step
@@ -349,6 +353,13 @@ def test_not_completed_fails_the_run() -> None:
     assert status(run) == "failed"
 
 
+def test_a_step_that_waits_for_a_decision_cannot_be_dismissed() -> None:
+    run = escalated()
+    answer = run.resolve("agents/a/visit/fetch", "dismiss")
+    assert answer == f.Refused("bad_resolution", "a step waits for this decision", "retry, completed, not_completed")
+    assert status(run) == "paused"
+
+
 def test_an_escalated_run_can_be_cancelled() -> None:
     run = escalated()
     run.cancel()
@@ -381,3 +392,89 @@ def test_triggers_can_be_switched_off() -> None:
         run.fail("a", "TRANSIENT")
         run.tick_to(run.elapsed + SECOND)
     assert run.status == "running"
+
+
+# -- Refusals and free credits -----------------------------------------------------------------------------------------
+
+
+def test_only_runs_are_ended_as_failed() -> None:
+    run = given(step("a"))
+    run.start()
+    answer = run.tell(f.Fail(at=run.now, code="unstuck"))
+    assert (answer, run.status) == (f.Refused("invalid_transition", answer.message, "cancel the execution"), "running")
+
+
+def test_a_run_that_is_over_is_not_ended_again() -> None:
+    run = run_of(agent("a"))
+    run.start(hold=100)
+    run.tell(f.Fail(at=run.now, code="unstuck"))
+    recorded = len(run.history)
+    run.tell(f.Fail(at=run.now, code="unstuck"))
+    assert len(run.history) == recorded
+
+
+def test_a_paused_run_can_be_ended_as_failed() -> None:
+    run = run_of(agent("a"))
+    run.start(hold=100)
+    run.pause()
+    run.tell(f.Fail(at=run.now, code="heartbeat_timeout"))
+    assert status(run) == "failed"
+
+
+def test_transitions_of_runs_are_those_of_the_table() -> None:
+    assert may_follow("created", "pending")
+    assert not may_follow("completed", "running")
+
+
+@pytest.mark.parametrize(("mode", "path"), [("sequence", "a"), ("flow", "a@1")])
+def test_a_retry_that_the_hold_cannot_pay_for_fails(mode: Any, path: str) -> None:
+    run = given(step("a", estimate=60, delay=100), mode=mode)
+    run.start(hold=100)
+    run.fail(path, "TRANSIENT", usage=50)
+    run.tick()
+    assert (run.status, run.lines()[-1].split()[2]) == ("failed", "credits_exhausted")
+
+
+def test_the_retry_of_a_clone_waits_for_credits_that_are_set_aside() -> None:
+    run = given(step("each", foreach="input", estimate=40, delay=100))
+    run.start([1, 2], hold=100)
+    run.fail("each#0", "TRANSIENT", usage=30)
+    run.tick()
+    assert run.open() == ["each#1/1"], "30 of 70 are not set aside"
+    run.succeed("each#1", usage=10)
+    assert run.open() == ["each#0/2"]
+
+
+def test_a_step_waits_for_credits_only_while_others_may_free_them() -> None:
+    run = given(step("a", estimate=60, delay=100), step("b", estimate=30), step("c", estimate=30), mode="parallel")
+    run.start(hold=100)
+    run.fail("a", "TRANSIENT", usage=5)
+    run.tick()
+    waiting, working = (run.state.nodes[path] for path in ("a", "b"))
+    assert isinstance(waiting, StepState)
+    assert isinstance(working, StepState)
+    assert (waits_for_credits(run.state, waiting), waits_for_credits(run.state, working)) == (True, False)
+
+
+def test_a_run_without_a_limit_on_waiting_is_queued_without_one() -> None:
+    run = run_of(agent("a"), mode="retry", pending_timeout_ms=None)
+    run.start(hold=100)
+    run.fail("agents/a/visit/fetch", "TRANSIENT")
+    run.grant_hold(100)
+    run.tick()
+    assert status(run) == "running"
+
+
+def test_an_override_reaches_the_steps_of_nested_scopes() -> None:
+    (overridden,) = override_nodes((scope("x", step("a"), step("b")),), {"a": StepOverride(timeout_ms=7)})
+    assert isinstance(overridden, Scope)
+    a, b = overridden.children
+    assert isinstance(a, Step)
+    assert (a.retry_policy.timeout_ms, b) == (7, step("b"))
+
+
+def test_the_span_of_an_attempt_is_stable_and_its_own() -> None:
+    span = attempt_span("x", "a", "forward", 1)
+    assert span == attempt_span("x", "a", "forward", 1)
+    assert span != attempt_span("x", "a", "forward", 2)
+    assert 0 < span < 2**64

@@ -125,7 +125,7 @@ async def test_how_long_a_body_is_on_its_way_does_not_count(
     async def never(*given: object) -> None:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(runtime_of(site.engine), "audit", never)
+    monkeypatch.setattr(runtime_of(site.engine).audit, "page", never)
 
     async def slowly() -> AsyncIterator[bytes]:
         yield b'{"definition": "s", '

@@ -95,7 +95,7 @@ async def test_an_approver_with_the_permission_approves(site: Site) -> None:
     assert (await stands(operator, id, "succeeded"))["output"] == {"limit": 5}
     again = await approver.post(at)
     assert (again.status_code, again.json()["code"]) == (409, "not_waiting")
-    assert "GET /v1/reviews?execution_id=ID" in again.json()["hint"]
+    assert again.json()["hint"] == "nothing in this execution waits for a decision"
 
 
 async def test_a_rejection_fails(site: Site) -> None:
@@ -265,8 +265,8 @@ async def test_what_time_does_not_allow_stays_for_another_request(
     for number in range(3):
         await stands(client, await start(client, "pays", number), "failed")
     bank.broken = False
-    monkeypatch.setattr("tenuto.api.dead_letters.CONCURRENCY", 1)
-    monkeypatch.setattr("tenuto.api.dead_letters.monotonic", count(0, 20).__next__)  # each round takes all the time
+    monkeypatch.setattr("tenuto.api.bulk_commands.CONCURRENCY", 1)
+    monkeypatch.setattr("tenuto.api.bulk_commands.monotonic", count(0, 20).__next__)  # each round takes all the time
     body = {"definition": "pays", "limit": 3, "reason": "x"}
     done = (await client.post("/v1/dlq:reprocess", json=body)).json()
     assert (len(done["reprocessed"]), done["refused"]) == (1, [])
