@@ -123,19 +123,18 @@ _OPEN = """
 import asyncio, os, pwd, sys
 from tenuto import Engine
 from tenuto.errors import StorageError
-from tenuto.storage import sqlite
 
-if len(sys.argv) > 2 and os.geteuid() == 0:
-    os.setuid(pwd.getpwnam(sys.argv[2]).pw_uid)
-
-async def main():
+async def main(url):
     try:
-        async with Engine(sys.argv[1]):
+        async with Engine(url):
             pass
     except StorageError as error:
         print(error.code)
 
-asyncio.run(main())
+if len(sys.argv) > 2 and os.geteuid() == 0:
+    asyncio.run(main(sys.argv[1] + ".other"))  # loads what the other user may not be able to read
+    os.setuid(pwd.getpwnam(sys.argv[2]).pw_uid)
+asyncio.run(main(sys.argv[1]))
 """
 
 
