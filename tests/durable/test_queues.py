@@ -427,7 +427,7 @@ async def test_a_lost_attempt_may_still_say_how_it_ended(owner: MakeEngine, gues
     handle = await home.start("s")
     await gate.reached.wait()
     await away.close()
-    assert (await until_blocked(handle, "worker_lost"))["waiting_for"] == "work"
+    assert (await until_blocked(handle, "reconcile"))["waiting_for"] == "work"
     await answer(store, handle.id, 1)
     result = await handle.result()
     assert (result.output, stage.log) == ("late", [])
