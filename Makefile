@@ -67,8 +67,8 @@ static: setup
 check: static console-check
 	$(PYTEST) --contract=sample tests/kernel tests/authoring tests/contract tests/test_*.py
 
-# The kernel's branches must be covered completely by its own tests and by the contract in memory. The rest runs without
-# measuring coverage, which slows it down.
+# The kernel's own tests and the contract in memory must cover its branches, to the share in pyproject.toml. The rest runs
+# without measuring coverage, which slows it down.
 test: static console-check chromium
 	$(PYTEST) --contract=memory --cov --cov-report=term tests/kernel tests/contract
 	$(PYTEST) --contract=databases --ignore=tests/kernel
